@@ -17,7 +17,7 @@ from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimEr
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
-from refsim.exec.executor import OURS, Executor, Source, canonical_only
+from refsim.exec.executor import MOST_SHAPES, OURS, Executor, Source, canonical_only
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
@@ -25,7 +25,7 @@ from refsim_gpu.calls import KEPT, Calls, Steps, nbytes
 from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
-from refsim_gpu.session import Constants, GraphSession
+from refsim_gpu.session import Constants, GraphSession, Shared
 from refsim_gpu.vulkan import DeviceInfo
 
 #: Sessions of one graph that are kept, each for other watched values.
@@ -63,9 +63,12 @@ class KomputeExecutor(Executor):
         self._calls = None if self.device.layer is None else Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
         self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}
+        #: By the ids of graphs at their bounds: what their sessions share.
+        self._shared: dict[int, tuple[Graph, Shared]] = {}
 
     def close(self) -> None:
         self._graphs.clear()
+        self._shared.clear()
         self.device.close()
 
     def device_info(self) -> DeviceInfo:
@@ -131,17 +134,30 @@ class KomputeExecutor(Executor):
             for node in graph.nodes:
                 if node.prepared is not None:
                     self._accept(node.prepared.call)
+            self._make_room(graph)
             held = self._graphs[id(graph)] = graph, {}, {}
         _, constants, sessions = held
         key = frozenset(watched)
         if key not in sessions:
             while len(sessions) >= MOST_SESSIONS:
                 del sessions[next(iter(sessions))]
-            sessions[key] = GraphSession(self.pipelines, graph, self, key, constants)
+            root = graph.root
+            _, shared = self._shared.setdefault(id(root), (root, Shared(self.device)))
+            sessions[key] = GraphSession(self.pipelines, graph, self, key, constants, shared)
         return sessions[key]
 
+    def _make_room(self, graph: Graph) -> None:
+        """Give up the oldest sessions of a program that runs at many shapes."""
+        if graph.bound is None:
+            return
+        copies = [key for key, (one, *_) in self._graphs.items() if one.bound is graph.bound]
+        for key in copies[: max(0, len(copies) - MOST_SHAPES + 1)]:
+            del self._graphs[key]
+
     def forget(self, graph: Graph) -> None:
-        self._graphs.pop(id(graph), None)
+        for key in [key for key, (one, *_) in self._graphs.items() if one.stems_from(graph)]:
+            del self._graphs[key]
+        self._shared.pop(id(graph), None)
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""

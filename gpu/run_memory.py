@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -135,16 +136,44 @@ def staged(names: Iterable[int], sizes: Callable[[int], int]) -> tuple[dict[int,
     return found, max(at, ALIGN)
 
 
+class Lane:
+    """Memory on the device for one run at a time. Sessions of one program, each for other shapes, take turns in it."""
+
+    def __init__(self, device: Device, nbytes: int) -> None:
+        self.memory, self.nbytes = device.memory(nbytes), nbytes
+        #: Whose guard words lie in it.
+        self.owner: RunMemory | None = None
+
+
+class Lanes:
+    """The lanes of a program: as many as it has runs in flight."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._free: list[Lane] = []
+
+    def take(self, nbytes: int) -> Lane:
+        """A free lane of so many bytes, or a new one. The bound comes first and needs the most."""
+        for at, lane in enumerate(self._free):
+            if lane.nbytes >= nbytes:
+                return self._free.pop(at)
+        return Lane(self._device, nbytes)
+
+    def give(self, lane: Lane) -> None:
+        """A run in a lane has ended."""
+        self._free.insert(0, lane)
+
+
 class RunMemory:
     """Memory for one run of a plan, and everything recorded over it."""
 
     def __init__(
-        self, pipelines: Pipelines, plan: Plan, constants: dict[Hashable, Part], blocks: Blocks
+        self, pipelines: Pipelines, plan: Plan, constants: dict[Hashable, Part], blocks: Blocks, lane: Lane
     ) -> None:
         self._device, self._plan, self._blocks, self._constants = pipelines.device, plan, blocks, constants
         device = pipelines.device
         of = blocks.of
-        self._memory = device.memory(blocks.nbytes)
+        self.lane, self._memory = lane, lane.memory
         up, up_bytes = staged(blocks.given, lambda value: 4 * of[value].words)
         down, down_bytes = staged(blocks.fetched, lambda value: of[value].nbytes)
         self._up, self._down = device.memory(up_bytes, "HOST_WRITES"), device.memory(down_bytes, "HOST_READS")
@@ -152,6 +181,7 @@ class RunMemory:
         #: The words of what the host gives, by value; and of what comes back, guard words included.
         self.writes = {v: written[at // 4 : at // 4 + of[v].words] for v, at in up.items()}
         self.reads = {v: read[at // 4 : (at + of[v].nbytes) // 4] for v, at in down.items()}
+        self._guards: Any = None
         self._cleared()
         self._turns: list[tuple[list[Operation], list[int]]] = []
         for number, turn in enumerate(plan.turns):
@@ -180,12 +210,23 @@ class RunMemory:
         whole = (self._memory, 0, self._blocks.nbytes)
         order.add(("fill", (whole, 0)), [], [whole])
         order.settle()
-        for name in self._blocks.own:
-            block = self._blocks.of[name]
-            end = block.at + GUARD_BYTES + 4 * block.words
-            for part in ((self._memory, block.at, GUARD_BYTES), (self._memory, end, GUARD_BYTES)):
-                order.add(("fill", (part, int(GUARD) & 0xFFFFFFFF)), [], [part])
         self._device.run(recorded(self._device, order.operations, False))
+        self.claim()
+
+    def claim(self) -> None:
+        """Put the guard words where this run checks them, if another session has had the lane."""
+        if self.lane.owner is self:
+            return
+        if self._guards is None:
+            order = Order(self._device.layer.Barrier)  # type: ignore[union-attr]
+            for name in self._blocks.own:
+                block = self._blocks.of[name]
+                end = block.at + GUARD_BYTES + 4 * block.words
+                for part in ((self._memory, block.at, GUARD_BYTES), (self._memory, end, GUARD_BYTES)):
+                    order.add(("fill", (part, int(GUARD) & 0xFFFFFFFF)), [], [part])
+            self._guards = recorded(self._device, order.operations, False)
+        self._device.run(self._guards)
+        self.lane.owner = self
 
     def _dispatched(self, pipelines: Pipelines, order: Order, job: Job) -> int:
         inputs = [
@@ -217,8 +258,14 @@ class RunMemory:
         return [float(took[place]) for place in self._turns[turn][1]]
 
 
-def upload(device: Device, plan: Plan, constants: dict[Hashable, Part]) -> None:
-    """Bring the constants of a plan to the device that are not there yet, in one memory."""
+def upload(
+    device: Device, plan: Plan, constants: dict[Hashable, Part], uploaded: dict[bytes, Part] | None = None
+) -> None:
+    """Bring the constants of a plan to the device that are not there yet, in one memory.
+
+    ``uploaded``: what the program's sessions for other shapes have there, by the digest of its words.
+    """
+    known = {} if uploaded is None else uploaded
     made = {job.output for turn in plan.turns for job in turn.jobs}
     names = dict.fromkeys(
         name
@@ -228,6 +275,10 @@ def upload(device: Device, plan: Plan, constants: dict[Hashable, Part]) -> None:
         if not isinstance(name, int) and name not in made and name not in constants
     )
     words = {name: guarded_words(plan.constant(name)) for name in names}
+    digests = {name: sha256(np.ascontiguousarray(held)).digest() for name, held in words.items()}
+    there = {name: known[digest] for name, digest in digests.items() if digest in known}
+    constants |= there
+    words = {name: held for name, held in words.items() if name not in there}
     if not words:
         return
     size = sum(-(-held.nbytes // ALIGN) * ALIGN for held in words.values())
@@ -235,10 +286,10 @@ def upload(device: Device, plan: Plan, constants: dict[Hashable, Part]) -> None:
     to, at = staging.words(), 0
     for name, held in words.items():
         to[at // 4 : at // 4 + held.size] = held
-        constants[name] = (memory, at, held.nbytes)
+        constants[name] = known[digests[name]] = (memory, at, held.nbytes)
         at += -(-held.nbytes // ALIGN) * ALIGN
     device.run(recorded(device, [("copy", ((staging, 0, size), memory, 0))], False))
     staging.destroy()
 
 
-__all__ = ["Blocks", "Order", "Part", "RunMemory", "recorded", "upload"]
+__all__ = ["Blocks", "Lane", "Lanes", "Order", "Part", "RunMemory", "recorded", "upload"]

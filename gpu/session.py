@@ -21,13 +21,22 @@ from refsim.core.errors import GraphError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
+from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, check_guards, take_output
 from refsim_gpu.plain import PlainRunMemory
 from refsim_gpu.plan import Plan, Turn
-from refsim_gpu.run_memory import Blocks, RunMemory, upload
+from refsim_gpu.run_memory import Blocks, Lane, Lanes, Part, RunMemory, upload
 
 Values = dict[int, PackedBuffer | np.ndarray]
 Constants = dict[Hashable, Any]
+
+
+class Shared:
+    """What the sessions of a program have in common, whatever shapes they are for: constants, and memory for runs."""
+
+    def __init__(self, device: Device) -> None:
+        self.uploaded: dict[bytes, Part] = {}
+        self.lanes = Lanes(device)
 
 
 class GraphSession:
@@ -37,16 +46,26 @@ class GraphSession:
     """
 
     def __init__(
-        self, pipelines: Pipelines, graph: Graph, runner: Runner, watched: Set[int], constants: Constants
+        self,
+        pipelines: Pipelines,
+        graph: Graph,
+        runner: Runner,
+        watched: Set[int],
+        constants: Constants,
+        shared: Shared | None = None,
     ) -> None:
         self.graph, self.runner, self.pipelines = graph, runner, pipelines
         self.plan = Plan(graph, watched, pipelines.supports, pipelines.chosen)
         self._constants = constants
         layered = pipelines.device.layer is not None
+        self._shared = shared or Shared(pipelines.device)
         if layered:
-            upload(pipelines.device, self.plan, constants)
+            upload(pipelines.device, self.plan, constants, self._shared.uploaded)
         self._blocks = Blocks(self.plan) if layered else None
-        self._free: list[RunMemory | PlainRunMemory] = [self._memory()]
+        #: The memories of no run: of a plain Kompute, and else by their lanes.
+        self._free: list[PlainRunMemory] = []
+        self._made: dict[Lane, RunMemory] = {}
+        self.release(self._memory())
         self.held: Values = {}
         for value, array in self.plan.constants.items():
             folded = value in self.plan.folded
@@ -68,9 +87,17 @@ class GraphSession:
         self.makers = {job.output: job.node for turn in self.plan.turns for job in turn.jobs}
 
     def _memory(self) -> RunMemory | PlainRunMemory:
+        """Memory for a run that begins."""
         if self._blocks is None:
-            return PlainRunMemory(self.pipelines, self.plan, self._constants)
-        return RunMemory(self.pipelines, self.plan, self._constants, self._blocks)
+            return (
+                self._free.pop() if self._free else PlainRunMemory(self.pipelines, self.plan, self._constants)
+            )
+        lane = self._shared.lanes.take(self._blocks.nbytes)
+        memory = self._made.pop(lane, None)
+        if memory is None:
+            memory = RunMemory(self.pipelines, self.plan, self._constants, self._blocks, lane)
+        memory.claim()
+        return memory
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
@@ -83,12 +110,15 @@ class GraphSession:
         graph = self.graph
         if len(inputs) != len(graph.inputs):
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
-        memory = self._free.pop() if self._free else self._memory()
-        return Run(self, memory, inputs, number, observe)
+        return Run(self, self._memory(), inputs, number, observe)
 
     def release(self, memory: RunMemory | PlainRunMemory) -> None:
         """A run has ended, and well: what failed may leave guard words behind that are not as they were."""
-        self._free.append(memory)
+        if isinstance(memory, RunMemory):
+            self._made[memory.lane] = memory
+            self._shared.lanes.give(memory.lane)
+        else:
+            self._free.append(memory)
 
 
 class Run:

@@ -89,6 +89,8 @@ class OwnSource(Source):
     forgiven: ClassVar[bool] = False
 
 
+#: Shapes of one program, beside its bound, for which an executor keeps what it has made ready.
+MOST_SHAPES = 32
 OURS, YOURS = "ours", "yours"
 
 
@@ -145,7 +147,7 @@ class Executor(ABC):
         return None
 
     def forget(self, graph: Graph) -> None:  # noqa: B027
-        """Give up what was made ready for a graph; it is made anew if the graph runs again."""
+        """Give up what was made ready for a graph and its copies at other shapes; it is made anew if one runs again."""
 
     def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
         """A faster way to run a plain kernel between delegates, such as ``aten::mean.out``; None if there is none.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, RefsimError
 from refsim.core.launch import Launch
-from refsim.exec.executor import Executor, Finished, Pending, Source, run_graph, start_graph
+from refsim.exec.executor import MOST_SHAPES, Executor, Finished, Pending, Source, run_graph, start_graph
 from refsim.exec.finding import Finding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
@@ -121,6 +122,10 @@ class IsolatedExecutor(Executor):
         return IsolatedSession(self, graph)
 
     def forget(self, graph: Graph) -> None:
+        for one in [held for held in self._graphs.values() if held.stems_from(graph)]:
+            self._forget_one(one)
+
+    def _forget_one(self, graph: Graph) -> None:
         if self._graphs.pop(id(graph), None) is not None:
             self._work("forget", id(graph))
 
@@ -151,7 +156,13 @@ class IsolatedExecutor(Executor):
         self.open()
         key = id(graph)
         if key not in self._graphs:
-            self._work("graph", key, graph)
+            root = None if graph.bound is None else self._sent(graph.bound)
+            copies = [
+                held for held in self._graphs.values() if root is not None and held.bound is graph.bound
+            ]
+            for old in copies[: max(0, len(copies) - MOST_SHAPES + 1)]:
+                self._forget_one(old)
+            self._work("graph", key, replace(graph, bound=None), root)
             self._graphs[key] = graph
         return key
 
@@ -265,8 +276,9 @@ class _Child:
     def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[Finding]:
         return self.executor.sanitize(call, inputs, repeats)
 
-    def graph(self, key: int, graph: Graph) -> None:
-        self.graphs[key] = graph
+    def graph(self, key: int, graph: Graph, root: int | None = None) -> None:
+        """``root``: the key of the graph at the bound, of which this is a copy."""
+        self.graphs[key] = graph if root is None else replace(graph, bound=self.graphs[root])
 
     def forget(self, key: int) -> None:
         if (graph := self.graphs.pop(key, None)) is not None:

@@ -121,7 +121,8 @@ class Model:
         plan, blobs = shapes.at(self, self.blobs, given, self.path)
         target = next(iter(self.graphs.values())).target if self.graphs else None
         graphs = {
-            number: build(blob, _place(self.path, plan, number), target) for number, blob in blobs.items()
+            number: build(blob, _place(self.path, plan, number), target, of=self.graphs[number])
+            for number, blob in blobs.items()
         }
         container = self.container
         if container is not None and plan is not None:
@@ -272,10 +273,21 @@ class PreparedShapes(PreparedModel):
 
     def __init__(self, model: Model, runner: Executor) -> None:
         self._model, self._runner = model, runner
-        model._ready(runner)  # the bound, which raises what it raises
+        self._made: dict[tuple[tuple[int, ...], ...], PreparedModel] = {}
+        self._by_numbers = any(row.numbers for row in model.border)
+        if not self._by_numbers:
+            model._ready(runner)  # the bound: what follows shares its memory
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self._model.at(inputs)._ready(self._runner).run(inputs)
+        if self._by_numbers:
+            return self._model.at(inputs)._ready(self._runner).run(inputs)
+        shapes = tuple(array.shape for array in inputs)
+        if (made := self._made.get(shapes)) is None:
+            made = self._model.at(inputs)._ready(self._runner)
+            while len(self._made) >= MOST_COPIES:
+                del self._made[next(iter(self._made))]
+            self._made[shapes] = made
+        return made.run(inputs)
 
 
 class Submitted:

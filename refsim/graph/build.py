@@ -50,13 +50,18 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
-def build(blob: Blob, where: str, target: Target | None = None, runs: bool = True) -> Graph:
+def build(
+    blob: Blob, where: str, target: Target | None = None, runs: bool = True, of: Graph | None = None
+) -> Graph:
     """Turn a decoded delegate into a graph: resolve layouts, bind operators, check everything.
 
     ``runs``: it will be run here, where every value has bytes of its own; without it a value may also be read that was
-    written under another name of its memory. Errors name the delegate, the node and the argument.
+    written under another name of its memory. ``of``: the graph at the bound, if the blob is a copy at other shapes.
+    Errors name the delegate, the node and the argument.
     """
     graph = bound(blob, where, target)
+    if of is not None:
+        graph = replace(graph, bound=of)
     _check_interface(graph)
     _check_order(graph, runs)
     return graph

@@ -139,6 +139,17 @@ class Graph:
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     target: Target
+    #: the graph at the bound, if this is a copy at other shapes: executors share memory and constants between them
+    bound: Graph | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def root(self) -> Graph:
+        """The graph at the bound."""
+        return self.bound or self
+
+    def stems_from(self, graph: Graph) -> bool:
+        """Whether it is this graph, or a copy of it at other shapes."""
+        return self is graph or self.bound is graph
 
     def place(self, node: Node) -> Place:
         """Where and how a float operator computes: as its first tensor lies, and as the target's device does."""

@@ -11,6 +11,7 @@ import pytest
 import refsim
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
+from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.model import MOST_COPIES
 from refsim.formats.pte.edit import ProgramEditor
 
@@ -187,3 +188,35 @@ def test_a_static_dim_that_an_operator_needs() -> None:
 def test_another_dtype() -> None:
     with pytest.raises(ShapeError, match="does not fit"):
         model("tok_emb").run([np.zeros((1, 9), np.float32)])
+
+
+# --- sessions ------------------------------------------------------------------------------------------------
+
+
+def test_one_session_through_five_shapes_in_poisoned_memory() -> None:
+    """Forwards and backwards: the memory is the bound's, what lies in it counts for nothing, nothing is made anew."""
+    executor = NativeExecutor()
+    whole = model("fcn_add")
+    ready = whole.prepare(executor)
+    kept = shapes("fcn_add")
+    assert len(kept) == 5
+    first = {one.number: ready.run(one.inputs)[0].tobytes() for one in kept}
+    plans = [executor.session(whole.at(one.inputs).graphs[0]) for one in kept]
+    (block,) = {id(plan._block): plan._block for plan in plans}.values()
+    known = dict(compiled._addresses)
+    for one in [*kept, *reversed(kept)]:
+        block[:] = 0x5A
+        assert ready.run(one.inputs)[0].tobytes() == first[one.number]
+    assert known == compiled._addresses
+    assert plans == [executor.session(whole.at(one.inputs).graphs[0]) for one in kept]
+
+
+def test_sessions_of_many_shapes_are_given_up() -> None:
+    executor = NativeExecutor()
+    whole = model("lin_rows")
+    ready = whole.prepare(executor)
+    for rows in range(1, 25):
+        ready.run([np.zeros((rows, 16), np.float32)])
+    some = executor.session(whole.at([np.zeros((24, 16), np.float32)]).graphs[0])
+    executor.forget(whole.graphs[0])
+    assert executor.session(whole.graphs[0]) is not some and len(executor._plans) == 1

@@ -221,7 +221,7 @@ def test_guard_words_of_what_comes_back_are_checked(
     inputs = model.random_inputs(1)
     model.run(inputs, zoo)
     (graph,) = model.graphs.values()
-    (lane,) = zoo.session(graph)._free
+    (lane,) = zoo.session(graph)._made.values()
     start = lane.start
 
     def breaks(turn: int, timed: bool, where: str) -> None:
@@ -234,7 +234,7 @@ def test_guard_words_of_what_comes_back_are_checked(
     with pytest.raises(GuardError, match=r"node .*wrote before the buffer"):
         model.run(inputs, zoo)
     monkeypatch.undo()
-    assert zoo.session(graph)._free == []  # that lane is not used again
+    assert zoo.session(graph)._made == {}  # that lane is not used again
     assert len(model.run(inputs, zoo)) == 1
 
 
@@ -250,7 +250,7 @@ def test_many_in_flight_give_the_same_bytes(zoo: KomputeExecutor, name: str) -> 
             [a.tobytes() for a in e] for e in expected
         ]
     first = next(iter(model.graphs.values()))
-    assert len(zoo.session(first)._free) == 8
+    assert len(zoo.session(first)._made) == 8
     later = [model.submit(inputs, zoo) for inputs in many[:3]]
     for number in (2, 0, 1):  # in any order
         assert [a.tobytes() for a in later[number].finish()] == [a.tobytes() for a in expected[number]]

@@ -12,13 +12,13 @@ from refsim.core import doing
 from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
 from refsim.core.errors import GuardError, ParameterError
 from refsim.core.launch import Launch
-from refsim.exec.cpu.plan import Plan
+from refsim.exec.cpu.plan import Plan, SharedBlock
 from refsim.exec.cpu.pool.plain import PlainMean
 from refsim.exec.cpu.routes import Choice, choose
 from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.exec.executor import Executor
+from refsim.exec.executor import MOST_SHAPES, Executor
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
 
@@ -50,6 +50,8 @@ class NativeExecutor(Executor):
         self._emulated = EmulatedExecutor()
         self._plain = {"aten::mean.out": PlainMean()}
         self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
+        #: By the ids of graphs at their bounds.
+        self._shared: dict[int, tuple[Graph, SharedBlock]] = {}
         self._calls: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
@@ -63,13 +65,28 @@ class NativeExecutor(Executor):
         with self._lock:
             known = self._plans.get(key)
             if known is None or known.graph is not graph:
-                known = self._plans[key] = Plan(graph, self.options, watched)
+                root = graph.root
+                _, shared = self._shared.setdefault(id(root), (root, SharedBlock()))
+                known = Plan(graph, self.options, watched, shared)
+                self._make_room(graph)
+            else:
+                del self._plans[key]
+            self._plans[key] = known  # the latest stand last
             return known
+
+    def _make_room(self, graph: Graph) -> None:
+        """Give up the oldest plans of a program that runs at many shapes."""
+        if graph.bound is None:
+            return
+        copies = [key for key, plan in self._plans.items() if plan.graph.bound is graph.bound]
+        for key in copies[: max(0, len(copies) - MOST_SHAPES + 1)]:
+            del self._plans[key]
 
     def forget(self, graph: Graph) -> None:
         with self._lock:
-            for key in [key for key, plan in self._plans.items() if plan.graph is graph]:
+            for key in [key for key, plan in self._plans.items() if plan.graph.stems_from(graph)]:
                 del self._plans[key]
+            self._shared.pop(id(graph), None)
 
     def plain(self, name: str) -> Callable[..., np.ndarray | None] | None:
         return self._plain.get(name)

@@ -144,6 +144,20 @@ class Stretch:
         return TimedSteps(self.steps, self.threads, self._addresses, self._scratch)
 
 
+class SharedBlock:
+    """Memory that plans of one program share, each for other shapes, of which one runs at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self._block = np.zeros(0, np.uint8)
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """So many bytes. The first plan is the bound's and needs most; one that needs more has memory of its own."""
+        if not self._block.size:
+            self._block = np.zeros(nbytes, np.uint8)
+        return self._block if nbytes <= self._block.size else np.zeros(nbytes, np.uint8)
+
+
 class Plan:
     """A graph on the native executor, made once; `run` is not for two callers at once and locks.
 
@@ -151,9 +165,17 @@ class Plan:
     have guard words around them, which are checked.
     """
 
-    def __init__(self, graph: Graph, options: Options, watched: Set[int] = frozenset()) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        options: Options,
+        watched: Set[int] = frozenset(),
+        shared: SharedBlock | None = None,
+    ) -> None:
         self.graph, self.watched = graph, frozenset(watched)
-        self._lock = threading.Lock()
+        # guard words stand around what is watched, and nobody else may write there
+        shared = SharedBlock() if shared is None or watched else shared
+        self._lock = shared.lock
         schedule = Schedule(graph, options, self.watched)
         self.descs = schedule.descs
         weights = sum(t.data.nbytes for t in graph.tensors.values() if t.data is not None)
@@ -166,7 +188,7 @@ class Plan:
         places = lifetimes.places(wanted)
         size = lifetimes.size(places.values())
         # reads may reach a little beyond the last value
-        self._block = np.zeros(size + 2 * ALIGN, np.uint8)
+        self._block = shared.take(size + 2 * ALIGN)
         start = -self._block.ctypes.data % ALIGN
         self._bytes = {name: self._block[start + p.offset : start + p.end] for name, p in places.items()}
         self._guarded: dict[int, np.ndarray] = {}

@@ -1,0 +1,96 @@
+"""Programs with dynamic dims on a device: one session after another in the same memory, with the same constants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.factory import executor_named
+from refsim.graph.interpreter import Event, Observer
+from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.kompute import Device
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
+from recorded_shapes import NAMES, model, shapes
+
+INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
+
+
+@pytest.fixture(scope="module")
+def executor(device: Device) -> Iterator[KomputeExecutor]:
+    with KomputeExecutor(INDEX) as opened:
+        yield opened
+
+
+def buffers(program, inputs, executor) -> dict[tuple[int, int], bytes]:
+    found: dict[tuple[int, int], bytes] = {}
+
+    def keep(event: Event) -> None:
+        for value, held in event.outputs.items():
+            if isinstance(held, PackedBuffer) and held.desc.is_int8:
+                found[event.delegate, value] = held.raw.tobytes()
+
+    program.run(inputs, executor, Observer(keep))
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_shape_is_as_on_the_cpu(executor: KomputeExecutor, name: str) -> None:
+    program = model(name)
+    for one in shapes(name):
+        assert buffers(program, one.inputs, executor) == buffers(program, one.inputs, "cpu")
+        for out, need in zip(program.run(one.inputs, executor), program.run(one.inputs, "cpu"), strict=True):
+            assert (out.shape, out.dtype) == (need.shape, need.dtype)
+            if out.tobytes() != need.tobytes():  # functions are the device's own
+                assert np.abs(out - need).max() <= 2e-6 * np.abs(need).max()
+
+
+def test_one_program_through_five_shapes_in_poisoned_memory(executor: KomputeExecutor) -> None:
+    program, kept = model("fcn_add"), shapes("fcn_add")
+    assert len(kept) == 5
+    ready = program.prepare(executor)
+    need = {one.number: program.run(one.inputs, "cpu")[0].tobytes() for one in kept}
+    for one in kept:
+        assert ready.run(one.inputs)[0].tobytes() == need[one.number]
+    sessions = [executor.session(program.at(one.inputs).graphs[0]) for one in kept]
+    lanes = {id(lane): lane for session in sessions for lane in session._made}
+    (lane,) = lanes.values()
+    assert lane.nbytes == sessions[0]._blocks.nbytes
+    pipelines = dict(executor.device._pipelines)
+    parts = {part for session in sessions for part in session._constants.values()}
+    assert parts == set(sessions[0]._constants.values())  # uploaded once
+    for one in [*kept, *reversed(kept)]:
+        executor.device.run(_filled(executor, lane, 0x5A5A5A5A))
+        lane.owner = None
+        assert ready.run(one.inputs)[0].tobytes() == need[one.number]
+    assert pipelines == executor.device._pipelines
+
+
+def _filled(executor: KomputeExecutor, lane, word: int):
+    from refsim_gpu.run_memory import recorded
+
+    return recorded(executor.device, [("fill", ((lane.memory, 0, lane.nbytes), word))], False)
+
+
+def test_runs_of_several_shapes_in_flight(executor: KomputeExecutor) -> None:
+    program, kept = model("im2col"), shapes("im2col")
+    begun = [program.submit(one.inputs, executor) for one in kept for _ in range(2)]
+    need = [program.run(one.inputs, "cpu")[0].tobytes() for one in kept for _ in range(2)]
+    assert [run.finish()[0].tobytes() for run in begun] == need
+
+
+def test_a_program_in_a_process_of_its_own() -> None:
+    """The child knows the copies of a program as such."""
+    program = model("fcn_add")
+    isolated = executor_named("gpu")
+    for one in shapes("fcn_add"):
+        assert program.run(one.inputs, isolated)[0].tobytes() == program.run(one.inputs, "cpu")[0].tobytes()
+    isolated.forget(program.graphs[0])
+    again = shapes("fcn_add")[1]
+    assert program.run(again.inputs, isolated)[0].tobytes() == program.run(again.inputs, "cpu")[0].tobytes()
