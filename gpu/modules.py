@@ -22,10 +22,10 @@ from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
+from refsim.exec.digest import files
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import Finding
-from refsim.exec.fingerprint import files
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from bench.house import ROOT, Import, circles, every_import, modules
 
 #: Room -> the rooms that it may import, as docs/architecture.md says, from the lowest room up.
 ROOMS = {
@@ -33,68 +29,17 @@ HEAVY = {
     "distributed": set(),
 }
 #: The only modules that import one of them later: when a float operator has no row in NumPy; for a cluster; to be used
-#: by ExecuTorch itself.
+#: by ExecuTorch itself; when somebody asks for a GPU.
 LATE = {
+    "refsim_gpu": {"refsim.exec.factory"},
     "torch": {"refsim.aten.bridge", "refsim.device.inspector"},
     "executorch": {"refsim.device.inspector"},
     "distributed": {"refsim.sweep.cluster"},
 }
 
 
-class Import(NamedTuple):
-    """One name that a module imports; ``late`` inside a function."""
-
-    module: str
-    line: int
-    name: str
-    late: bool
-
-
-def modules(root: Path, package: str) -> dict[str, Path]:
-    """Every module of a package by its dotted name."""
-    found = {}
-    for path in sorted(root.rglob("*.py")):
-        parts = (package, *path.relative_to(root).with_suffix("").parts)
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[Import]:
-    """All imports of a module, those inside functions and under TYPE_CHECKING too."""
-    tree = ast.parse(path.read_text())
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
-    late = {id(node) for function in functions for node in ast.walk(function)}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                yield Import(name, node.lineno, alias.name, id(node) in late)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}:{node.lineno}: a relative import hides where it points"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield Import(name, node.lineno, full if full in known else str(node.module), id(node) in late)
-
-
-def every_import(root: Path, package: str = "refsim") -> list[Import]:
-    known = modules(root, package)
-    return [found for name, path in known.items() for found in imports(name, path, known)]
-
-
 def room(module: str) -> str:
     return module.split(".")[1] if module.startswith("refsim.") else ""
-
-
-def circles(found: list[Import]) -> str:
-    """The modules of a circle, or nothing."""
-    arrows: dict[str, set[str]] = {}
-    for arrow in found:
-        if arrow.name != arrow.module:
-            arrows.setdefault(arrow.module, set()).add(arrow.name)
-    try:
-        TopologicalSorter(arrows).prepare()
-    except CycleError as error:
-        return " -> ".join(reversed(error.args[1]))
-    return ""
 
 
 def strangers(found: list[Import]) -> list[str]:
@@ -119,7 +64,8 @@ def heavy(found: list[Import]) -> list[str]:
     ]
 
 
-REFSIM = every_import(ROOT / "refsim")
+EVERY = every_import({"refsim": ROOT / "refsim", "refsim_gpu": ROOT / "gpu"})
+REFSIM = [each for each in EVERY if not each.module.startswith("refsim_gpu")]
 
 
 def test_every_folder_is_a_room() -> None:
@@ -156,7 +102,7 @@ def test_no_two_files_of_tests_have_one_name() -> None:
 
 
 def test_no_circle() -> None:
-    assert not circles(REFSIM + every_import(ROOT / "gpu", "refsim_gpu"))
+    assert not circles(EVERY)
 
 
 def test_imports_are_those_of_the_page() -> None:
@@ -188,6 +134,8 @@ def test_loading_every_other_room_loads_none_of_them() -> None:
         ("aten/bridge.py", "import torch", heavy),
         ("core/a.py", "def f():\n    from refsim_gpu import vulkan", heavy),
         ("core/a.py", "from refsim.core import b", circles),
+        ("core/a.py", "def f():\n    import_module('refsim.core.b')", circles),
+        ("core/a.py", "B = {'b': 'b'}\ndef f(name):\n    import_module(f'refsim.core.{B[name]}')", circles),
     ],
 )
 def test_what_is_wrong_is_found(tmp_path: Path, file: str, line: str, check) -> None:
@@ -196,6 +144,6 @@ def test_what_is_wrong_is_found(tmp_path: Path, file: str, line: str, check) -> 
         (tmp_path / "refsim" / name).mkdir(parents=True)
     (tmp_path / "refsim" / "core" / "b.py").write_text("from refsim.core import a\n")
     (tmp_path / "refsim" / file).write_text("import numpy\n")
-    assert not check(every_import(tmp_path / "refsim"))
+    assert not check(every_import({"refsim": tmp_path / "refsim"}))
     (tmp_path / "refsim" / file).write_text(line + "\n")
-    assert check(every_import(tmp_path / "refsim"))
+    assert check(every_import({"refsim": tmp_path / "refsim"}))

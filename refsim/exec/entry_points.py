@@ -10,6 +10,7 @@ from typing import Any
 
 from refsim.core.errors import ParameterError, PluginError, RefsimError
 from refsim.exec import process
+from refsim.exec.digest import files, package
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.exec.plugin import PluginExecutor, calling
@@ -61,8 +62,6 @@ def executors(reserved: Collection[str]) -> list[ExecutorInfo]:
 
 def fingerprint(name: str, arguments: str) -> str:
     """SHA-256 of the package and its version, and of the file or folder that the arguments name, if they name one."""
-    from refsim.exec.fingerprint import files, package  # it asks this module
-
     entry = _entry(name)
     named = Path(arguments) if arguments else None
     inside = [] if named is None else [named, *named.rglob("*")] if named.is_dir() else [named]
