@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.row import Exact, Float, Place, pointwise
 
 F32 = np.float32
@@ -229,10 +230,10 @@ ROWS = pointwise(
     Float("mul", mul, _everywhere(mul)),
     Float(
         "div", div, _flushing(_div), Exact.DIVISION,
-        "a / b, floor(a / b)", note="the shader takes the floor, whatever the rounding mode",
+        "a / b, floor(a / b)", within=within.quotient, note="the shader takes the floor, whatever the rounding mode",
     ),
     Float("floor_divide", floor_divide, _floor_divide, Exact.DIVISION, "floor(a / b)"),
-    Float("pow", pow_, _pow, Exact.FUNCTION, "pow(|a|, b), sign by odd b", "that of exp2(b * log2(a))"),
+    Float("pow", pow_, _pow, Exact.FUNCTION, "pow(|a|, b), sign by odd b", "that of exp2(b * log2(a))", within.pow_),
     Float("minimum min.other", _arithmetic(np.minimum)),
     Float("maximum max.other", _arithmetic(np.maximum)),
     Float("remainder", remainder, exact=Exact.DIVISION),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.row import Exact, Float, Place, axis, contiguous, pointwise
 from refsim.core.dtypes import BY_PROGRAM_CODE
 
@@ -230,24 +231,33 @@ POINTWISE = pointwise(
     Float("relu6", relu6, order=_CLAMP),
     Float("hardtanh", hardtanh, order=_CLAMP),
     Float("clamp", clamp, order=_CLAMP),
-    Float("hardswish", hardswish, _hardswish, Exact.ORDER, "0 up to -3, x from 3, else (x * (1 / 6)) * (x + 3)"),
+    Float(
+        "hardswish", hardswish, _hardswish, Exact.ORDER, "0 up to -3, x from 3, else (x * (1 / 6)) * (x + 3)",
+        within=within.relative(2 * within.ULP),
+    ),
     Float("hardsigmoid", hardsigmoid, _hardsigmoid, order="fma(x, 1 / 6, 0.5) for |x| <= 3, else x >= 0"),
     Float("leaky_relu", leaky_relu, _leaky_relu, order="x * ((x > 0) + slope * (x <= 0))"),
-    Float("elu", elu, exact=_FUN, order="expm1 below 0", bound=_EXP),
-    Float("sigmoid", sigmoid, exact=_FUN, order="1 / (1 + exp(-x))", bound=_EXP + ", 2.5 ulp of division"),
-    Float("silu", silu, exact=_FUN, order="x * sigmoid(x)", bound=_EXP + ", 2.5 ulp of division"),
-    Float("tanh", tanh, _tanh, _FUN, "tanh(clamp(x, -15, 15))", "that of sinh / cosh"),
+    Float("elu", elu, exact=_FUN, order="expm1 below 0", bound=_EXP, within=within.elu),
+    Float(
+        "sigmoid", sigmoid, exact=_FUN, order="1 / (1 + exp(-x))", bound=_EXP + ", 2.5 ulp of division",
+        within=within.sigmoid,
+    ),
+    Float(
+        "silu", silu, exact=_FUN, order="x * sigmoid(x)", bound=_EXP + ", 2.5 ulp of division", within=within.silu,
+    ),
+    Float("tanh", tanh, _tanh, _FUN, "tanh(clamp(x, -15, 15))", "that of sinh / cosh", within.tanh),
     Float(
         "gelu", gelu, _gelu, _FUN, "(0.5 * x) * (1 + tanh(c * fma((0.044715 * x) * x, x, x)))", "that of tanh",
+        within.gelu,
         note="the shader has the tanh form only, whatever `approximate` says",
     ),
-    Float("exp", exp, exact=_FUN, bound=_EXP),
-    Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]"),
-    Float("log10", nearest(np.log10), _log10, _FUN, "log(x) * 0.4342944819", "that of log"),
+    Float("exp", exp, exact=_FUN, bound=_EXP, within=within.exp),
+    Float("log", log, exact=_FUN, bound="3 ulp; 2^-21 in [0.5, 2]", within=within.log),
+    Float("log10", nearest(np.log10), _log10, _FUN, "log(x) * 0.4342944819", "that of log", within.log10),
     Float("logit", logit, exact=_FUN, bound=_HOST),
     Float("hardshrink", hardshrink, _hardshrink, order="x * ((x > size) + (x < -size))"),
-    Float("sin", nearest(np.sin), exact=_FUN, bound="2^-11 in [-pi, pi]"),
-    Float("cos", nearest(np.cos), exact=_FUN, bound="2^-11 in [-pi, pi]"),
+    Float("sin", nearest(np.sin), exact=_FUN, bound="2^-11 in [-pi, pi]", within=within.sine),
+    Float("cos", nearest(np.cos), exact=_FUN, bound="2^-11 in [-pi, pi]", within=within.sine),
     *(
         Float(name, nearest(function), exact=_FUN, bound=_HOST)
         for name, function in (
@@ -257,9 +267,10 @@ POINTWISE = pointwise(
         )
     ),
     Float("erf", erf, exact=_FUN, bound=_HOST),
-    Float("sqrt", sqrt, exact=_FUN, bound="that of 1 / inversesqrt"),
-    Float("rsqrt", rsqrt, exact=_FUN, order="1 / sqrt(x)", bound="that of sqrt, 2.5 ulp of division"),
-    Float("reciprocal", reciprocal, exact=_DIV),
+    Float("sqrt", sqrt, exact=_FUN, bound="that of 1 / inversesqrt", within=within.relative(within.SQRT)),
+    Float("rsqrt", rsqrt, exact=_FUN, order="1 / sqrt(x)", bound="that of sqrt, 2.5 ulp of division",
+          within=within.relative(within.SQRT + within.DIVISION)),
+    Float("reciprocal", reciprocal, exact=_DIV, within=within.relative(within.DIVISION)),
     Float("abs", np.abs),
     Float("neg", np.negative),
     Float("sign", np.sign),

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.elementwise import exp, log
 from refsim.aten.reduce import ROW_WORKERS, WORKERS, dealt, in_order, tree
 from refsim.aten.row import Exact, Float, Place, axis
@@ -283,19 +284,20 @@ _EXP = "3 + 2|x| ulp of exp"
 ROWS = (
     Float(
         "softmax _softmax", _softmax(False), _device_softmax(False), Exact.FUNCTION,
-        "four partial sums of exp(x - max); / max(sum, 1e-37)", _EXP + ", 2.5 ulp of division",
+        "four partial sums of exp(x - max); / max(sum, 1e-37)", _EXP + ", 2.5 ulp of division", within.softmax,
     ),
     Float(
         "log_softmax _log_softmax", _softmax(True), _device_softmax(True), Exact.FUNCTION,
-        "the same sum; x - max - log(sum)", _EXP + ", 3 ulp of log",
+        "the same sum; x - max - log(sum)", _EXP + ", 3 ulp of log", within.log_softmax,
     ),
     Float(
         "native_layer_norm", native_layer_norm, _device_layer_norm, Exact.FUNCTION,
         "lanes in turn, then a tree; (v * r - r * mean) * w + b, r = pow(var + eps, -0.5)", "that of pow",
+        within.layer_norm,
     ),
     Float(
         "_native_batch_norm_legit_no_training native_batch_norm", batch_norm, _device_batch_norm, Exact.FUNCTION,
-        "((v - mean) / sqrt(var + eps)) * w + b", "that of sqrt, 2.5 ulp of division",
+        "((v - mean) / sqrt(var + eps)) * w + b", "that of sqrt, 2.5 ulp of division", within.batch_norm,
     ),
     Float(
         "_native_batch_norm_legit.no_stats _native_batch_norm_legit.no_stats_out", batch_norm_of_batch,
@@ -304,10 +306,10 @@ ROWS = (
     Float(
         "native_group_norm", group_norm, _device_group_norm, Exact.FUNCTION,
         "64 lanes in runs of texels, then a tree; squares / n - mean^2; ((v - mean) * (1 / sqrt(var + eps))) * w + b",
-        "that of sqrt, 2.5 ulp of division",
+        "that of sqrt, 2.5 ulp of division", within.group_norm,
     ),
     Float(
         "rms_norm", rms_norm, _device_rms_norm, Exact.FUNCTION, "64 lanes in turn, then a tree; (x * r) * w",
-        "that of inversesqrt and of dot",
+        "that of inversesqrt and of dot", within.relative(16 * within.ULP),
     ),
 )  # fmt: skip

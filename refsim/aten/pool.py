@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.row import Exact, Float, Place, sized
 
 LEAST = np.float32(-3.402823466e38)
@@ -169,7 +170,9 @@ ROWS = (
     Float("max_pool3d_with_indices", _largest(3)),
     Float("adaptive_max_pool2d adaptive_max_pool3d", adaptive_max_pool),
     Float(
-        "avg_pool2d", _average(2), exact=Exact.DIVISION, order="from 0, rows outside, taps in the image; / count"
+        "avg_pool2d", _average(2), exact=Exact.DIVISION, order="from 0, rows outside, taps in the image; / count",
+        within=within.relative(within.DIVISION),
     ),
-    Float("avg_pool3d", _average(3), exact=Exact.DIVISION, order="from 0, planes and rows outside; / count"),
+    Float("avg_pool3d", _average(3), exact=Exact.DIVISION, order="from 0, planes and rows outside; / count",
+          within=within.relative(within.DIVISION)),
 )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.elementwise import dtype_of
 from refsim.aten.row import Exact, Float, Place, axis, contiguous, sized
 
@@ -280,11 +281,11 @@ def topk(x: np.ndarray, k: int, dim: int = -1, largest: bool = True, ordered: bo
 
 _ORDER = "four partial sums by index mod 4 of the first dim, then in turn"
 ROWS = (
-    Float("mean", mean, _delegate(True), Exact.DIVISION, _ORDER + "; / n"),
+    Float("mean", mean, _delegate(True), Exact.DIVISION, _ORDER + "; / n", within=within.relative(within.DIVISION)),
     Float("sum", sum_, _delegate(False), order=_ORDER),
     Float(
         "adaptive_avg_pool2d _adaptive_avg_pool2d", adaptive_avg_pool2d, _adaptive_delegate, Exact.DIVISION,
-        "mean over (-1, -2)",
+        "mean over (-1, -2)", within=within.relative(within.DIVISION),
     ),
     Float("amax", _extreme(np.max)),
     Float("amin", _extreme(np.min)),
@@ -296,7 +297,10 @@ ROWS = (
     Float("all", _truth(np.all)),
     Float("var", var, exact=Exact.DIVISION),
     Float("var_mean", var_mean, exact=Exact.DIVISION),
-    Float("linalg_vector_norm norm", vector_norm, exact=Exact.FUNCTION, bound="that of sqrt"),
+    Float(
+        "linalg_vector_norm norm", vector_norm, exact=Exact.FUNCTION, bound="that of sqrt",
+        within=within.relative(within.SQRT),
+    ),
     Float("cumsum", cumsum),
     Float("topk", topk),
     Float("prod", lambda x, dtype=None: prod(x, None, False, dtype)),

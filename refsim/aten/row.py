@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten.within import Within
 from refsim.core import size_limit
 from refsim.core.layout import W
 from refsim.core.qmath import CANONICAL, Profile, mul_add
@@ -61,7 +62,8 @@ class Float:
     ``names`` are ATen's, with an overload where only that one is meant; blanks part them. ``portable`` computes as
     ExecuTorch's portable kernels do, one binary32 operation after another. ``delegate`` computes as ET-VK's shader does
     and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
-    ``bound`` how far the device's own functions may be off; ``note`` where the shader is not what ATen means;
+    ``bound`` how far the device's own functions may be off; ``within`` the same in numbers for the first result, see
+    `refsim.aten.within`, None where nobody has said them; ``note`` where the shader is not what ATen means;
     ``defects`` for which arguments it is wrong.
     ``outline``: arguments with which the same function finds a result of the same shape sooner.
     ``pointwise``: an element of the result follows from the elements at the same place of tensors of one shape.
@@ -73,6 +75,7 @@ class Float:
     exact: Exact = Exact.BITS
     order: str = ""
     bound: str = ""
+    within: Within | None = None
     note: str = ""
     pointwise: bool = False
     outline: Callable[..., tuple[Any, ...]] | None = None

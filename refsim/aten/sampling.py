@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.row import Exact, Float, Place, contiguous
 from refsim.aten.upsample import given_sizes, mix
 
@@ -209,7 +210,7 @@ _MIX = "how a device computes mix(): a * (1 - t) + b * t here"
 ROWS = (
     Float(
         "grid_sampler_2d", grid_sampler_2d, _device_grid_sampler, Exact.FUNCTION,
-        "mix(mix(00, 10, fx), mix(01, 11, fx), fy) at ((g + 1) * 0.5) * (size - 1)", _MIX,
+        "mix(mix(00, 10, fx), mix(01, 11, fx), fy) at ((g + 1) * 0.5) * (size - 1)", _MIX, within.mixed,
     ),
     Float("_upsample_bilinear2d_aa.vec", partial(upsample_bilinear2d_aa)),
     Float("_upsample_bilinear2d_aa", _no_list(upsample_bilinear2d_aa)),

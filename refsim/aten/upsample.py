@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import within
 from refsim.aten.row import Exact, Float, Place, contiguous, sized
 from refsim.core.qmath import round_half
 
@@ -127,6 +128,7 @@ _BILINEAR: dict[str, Any] = {
     "order": "mix(mix(00, 10, fx), mix(01, 11, fx), fy)",
     "exact": Exact.FUNCTION,
     "bound": "how a device computes mix(): a * (1 - t) + b * t here",
+    "within": within.mixed,
 }
 ROWS = (
     Float("upsample_nearest2d.vec upsample_nearest2d.vec_out", nearest, _nearest, **_NEAREST),

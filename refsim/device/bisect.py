@@ -34,10 +34,11 @@ def bisect(
     others: bool = False,
     asked: tuple[int, int] | None = None,
     unsaid: bool = False,
-    all_floats: bool = False,
     **options: Any,
 ) -> list[Row]:
-    """A row for each int8 operator, quantize and dequantize, in execution order; ``options`` are those of `diff`.
+    """A row for each int8 operator, and for each output of a float operator that was dumped, in execution order.
+
+    ``options`` are those of `diff`. Floats are judged as `refsim.device.floats` says.
 
     If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
     from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
@@ -45,8 +46,7 @@ def bisect(
     ``asked``: the delegate and the number of the one node that is explained instead.
     ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
     device had other inputs than these, so that no operator is wrong but on inputs that were dumped. ``unsaid``: nobody
-    says which inputs it had; others are looked for, see `refsim.device.doubts`. ``all_floats``: float operators have
-    rows, too, see `refsim.device.floats`.
+    says which inputs it had; others are looked for, see `refsim.device.doubts`.
     """
 
     def walk(excused: Container[str] = ()) -> list[Row]:
@@ -65,7 +65,7 @@ def bisect(
                 before[traced.bound.call.op.name] = traced.bound
             elif traced.node.meaning is not None:
                 rows.append(_meant(traced, recorded, diverged, options))
-            elif all_floats:
+            else:
                 graph = model.graphs[traced.delegate]
                 rows.extend(floats.rows(graph, traced, recorded, strayed, diverged, options))
                 if diverged:

@@ -1,7 +1,8 @@
 """Float operators of a device's run: each output beside the right one, and beside that of its own inputs.
 
 Where every device must give the same bits (`refsim.graph.interpreter.same_bits`), others are wrong. Where the device's
-own divisions and functions come in, its bits are its own; an element that is far off is wrong there, too.
+own divisions and functions come in, its bits are its own, within the bounds that Vulkan sets
+(`refsim.aten.within`). Of an operator for which nobody has said these as numbers, nothing is judged.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from refsim import aten
+from refsim.aten import within
 from refsim.bytediff import Report, diff
 from refsim.bytediff.evidence import cells
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -20,16 +23,14 @@ from refsim.device.dumped import Buffers, Strayed
 from refsim.device.row import GIVEN, Row
 from refsim.exec.trace import Traced
 from refsim.formats.dumps import value_name
-from refsim.graph.graph import Graph
-from refsim.graph.interpreter import results, same_bits, stored
+from refsim.graph.graph import Graph, Node
+from refsim.graph.interpreter import arguments, results, same_bits, stored
 
 Values = Mapping[int, PackedBuffer | np.ndarray]
 
-#: What allows bits of a device's own, in the place of a profile.
+#: What allows bits of a device's own, in the place of a profile: within bounds, or for want of any.
 OWN = "its own functions"
-#: How far off an element may be then, as a share of the tensor's largest magnitude. Vulkan's loosest bound for the
-#: functions of a shader that operators use is 2^-11, of sine and cosine.
-MOST_OFF = 2.0**-7
+UNBOUNDED = "its own functions, no bound known"
 
 
 def rows(
@@ -83,8 +84,11 @@ def follow(graph: Graph, traced: Traced, recorded: Buffers, strayed: Strayed) ->
 
 
 def _results(graph: Graph, traced: Traced, values: Values) -> dict[int, np.ndarray]:
-    constants = {n: graph.tensors[n].data for n in traced.node.reads if graph.tensors[n].data is not None}
-    return results(graph, traced.node, {**constants, **values})  # type: ignore[dict-item]
+    return results(graph, traced.node, {**_constants(graph, traced.node), **values})
+
+
+def _constants(graph: Graph, node: Node) -> dict[int, np.ndarray]:
+    return {n: data for n in node.reads if (data := graph.tensors[n].data) is not None}
 
 
 def gives(graph: Graph, traced: Traced, values: Values, value: int, profile: Profile | None) -> PackedBuffer:
@@ -138,18 +142,24 @@ def _judged(
     for profile in PROFILES.values() if chosen is None else (chosen,):
         same = cells(gives(graph, traced, values, value, profile)) == ev.got
         legal[profile.name] = int((same & ev.differing).sum()), int((~same & ~ev.differing).sum())
-    if not same_bits(traced.node) and _near(ev.expected.unpack(), ev.actual.unpack()):
-        legal[OWN] = found.differing, 0
-    name = OWN if OWN in legal else None if chosen is None else chosen.name
-    return replace(found, legal=legal, profile=name)
+    own = _own(graph, traced, values, value, ev.expected.unpack(), ev.actual.unpack())
+    if own:
+        legal[own] = found.differing, 0
+    return replace(found, legal=legal, profile=own or (None if chosen is None else chosen.name))
 
 
-def _near(expected: np.ndarray, actual: np.ndarray) -> bool:
-    with np.errstate(invalid="ignore", over="ignore"):
-        off = np.abs(expected.astype(np.float64) - actual)
-    alike = (expected == actual) | (np.isnan(expected) & np.isnan(actual))
-    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    return bool((alike | (off <= MOST_OFF * largest)).all())
+def _own(
+    graph: Graph, traced: Traced, values: Values, value: int, expected: np.ndarray, actual: np.ndarray
+) -> str | None:
+    """What allows the device these bits, if anything but a profile does."""
+    node = traced.node
+    if same_bits(node):
+        return None
+    row = aten.find(node.name, str(node)).row
+    if row is None or row.within is None or value != node.outputs[0]:
+        return UNBOUNDED
+    given = arguments(graph, node, {**_constants(graph, node), **values})
+    return OWN if within.allows(row.within, expected, actual, *given).all() else None
 
 
 def _comparable(dumped: np.ndarray, expected: PackedBuffer) -> np.ndarray:

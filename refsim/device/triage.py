@@ -48,7 +48,6 @@ def triage(
             inputs,
             tell,
             unsaid=not sure,
-            all_floats=True,
             profile=profile,
             device=True,
             limit=limit,

@@ -9,7 +9,7 @@ from refsim.bytediff import Report
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.collect import Collected
-from refsim.device.floats import OWN
+from refsim.device.floats import OWN, UNBOUNDED
 from refsim.device.row import Row
 from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.dumps import value_name
@@ -140,7 +140,8 @@ def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
             names = tuple(
                 name
                 for name, (explained, _) in found.legal.items()
-                if explained == found.differing and (profile is None or name in (profile.name, OWN))
+                if explained == found.differing
+                and (profile is None or name in (profile.name, OWN, UNBOUNDED))
             )
             yield Verdict(row, LEGAL if names else WRONG, names)
 

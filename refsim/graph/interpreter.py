@@ -144,8 +144,7 @@ def results(
         return {value: node.meaning.run(given)}
     where = f"{graph.where}: {node}"
     operator = aten.find(node.name, where)
-    args = [_argument(graph, values, arg) for arg in node.args]
-    found = operator.run(args, where, graph.place(node))
+    found = operator.run(arguments(graph, node, values), where, graph.place(node))
     if len(found) < len(node.outputs):
         raise GraphError(where, "gives fewer results", got=len(found), need=len(node.outputs))
     return dict(zip(node.outputs, found, strict=False))
@@ -155,6 +154,11 @@ def same_bits(node: Node) -> bool:
     """Whether all devices must give the same bits for a float operator. Of one that is in no table nobody knows."""
     row = aten.find(node.name, str(node)).row
     return row is not None and row.exact is Exact.BITS
+
+
+def arguments(graph: Graph, node: Node, values: Mapping[int, PackedBuffer | np.ndarray]) -> list[Any]:
+    """The arguments of a node without kernels, in ATen's order, tensors as arrays."""
+    return [_argument(graph, values, arg) for arg in node.args]
 
 
 def _argument(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], arg: Any) -> Any:
