@@ -180,17 +180,6 @@ def build() -> None:
         )
 
 
-def layered() -> bool:
-    """Whether the installed module has the layer of this refsim."""
-    from refsim_gpu import kompute
-
-    try:
-        found = process.call(kompute.layer_version, where="kp", seconds=SELFTEST_S)
-    except RefsimError:
-        return False
-    return bool(found == kompute.LAYER_VERSION)
-
-
 def selftest() -> str | None:
     """None if the module works, else the reason. It runs in a process of its own, because a broken build may crash."""
     from refsim_gpu import selftest
@@ -210,7 +199,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if options.install:
         provide_wanted()
-    if installed_version("kp") == VERSION and layered() and selftest() is None:
+    if installed_version("kp") == VERSION and selftest() is None:
         print("kp is installed and works; nothing to do")
         return 0
     try:
@@ -218,7 +207,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not vulkan.devices():
             # a build could not be tried, and building again does not fix the driver
             raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
-        if installed_version("kp") != VERSION or not layered() or selftest() is not None:
+        if installed_version("kp") != VERSION or selftest() is not None:
             started = time.monotonic()
             build()
             print(f"built kp {VERSION} in {time.monotonic() - started:.0f} s", flush=True)

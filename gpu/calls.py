@@ -72,7 +72,7 @@ class Calls:
         size = max(ALIGN, sum(end for _, end in laid))
         memories, at = self._memories(size), 0
         up = memories.up.words()
-        order = Order(self.device.layer.Barrier)  # type: ignore[union-attr]
+        order = Order(self.device.layer.Barrier)
         source, target = (memories.up, 0, size), (memories.device, 0, size)
         order.add(("copy", (source, memories.device, 0)), [source], [target])
         fetched: list[tuple[Part, int]] = []

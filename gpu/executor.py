@@ -1,20 +1,16 @@
 """The Kompute executor: runs refsim's launches on a Vulkan device, with the same bytes as the emulated kernels.
 
-All steps of a call are one submission (refsim_gpu.calls), and so is a whole graph (refsim_gpu.session). With a plain
-Kompute each step of a call is one.
+All steps of a call are one submission (refsim_gpu.calls), and so is a whole graph (refsim_gpu.session).
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence, Set
 
 import numpy as np
 
-from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimError
-from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
 from refsim.exec.executor import MOST_SHAPES, OURS, Executor, Source, canonical_only
@@ -24,7 +20,7 @@ from refsim.ops.base.spec import Call
 from refsim_gpu.calls import KEPT, Calls, Steps, nbytes
 from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
-from refsim_gpu.pipelines import Pipelines, guarded_words, output_memory, take_output
+from refsim_gpu.pipelines import Pipelines
 from refsim_gpu.session import Constants, GraphSession, Shared
 from refsim_gpu.vulkan import DeviceInfo
 
@@ -37,7 +33,7 @@ BATCH = 25
 class KomputeExecutor(Executor):
     """Runs launches on one device. ``use_dot`` False takes the shaders without the packed dot product.
 
-    ``plain``: Kompute as it is, without refsim's layer. ``coop``: which calls run on cooperative matrices
+    ``coop``: which calls run on cooperative matrices
     (refsim_gpu.coop). ``spelled_out``: float kernels that need no denormals of the device's (refsim_gpu.pipelines).
     """
 
@@ -48,19 +44,17 @@ class KomputeExecutor(Executor):
         index: int = 0,
         *,
         use_dot: bool | None = None,
-        plain: bool = False,
         coop: str = AUTO,
         spelled_out: bool | None = None,
     ) -> None:
-        self.device = Device(index, plain=plain)
+        self.device = Device(index)
         self.name = f"gpu:{index}"
         has_dot = self.device.info.integer_dot_product
         if use_dot and not has_dot:
             raise DeviceError(self.name, "no packed dot product", got=self.device.info.name)
-        # a plain Kompute enables nothing
-        dot = has_dot and self.device.layer is not None if use_dot is None else use_dot
+        dot = has_dot if use_dot is None else use_dot
         self.pipelines = Pipelines(self.device, self.name, dot, coop, spelled_out)
-        self._calls = None if self.device.layer is None else Calls(self.pipelines)
+        self._calls = Calls(self.pipelines)
         #: By the ids of graphs: each graph, its constants on the device, its sessions by what they watch.
         self._graphs: dict[int, tuple[Graph, Constants, dict[frozenset[int], GraphSession]]] = {}
         #: By the ids of graphs at their bounds: what their sessions share.
@@ -93,10 +87,7 @@ class KomputeExecutor(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         self._accept(prepared.call)
-        prepared = self.pipelines.chosen(prepared)
-        if self._calls is None:
-            return super().run_prepared(prepared, inputs)
-        return one(self._calls.run([steps_of(prepared, inputs)]))
+        return one(self._calls.run([steps_of(self.pipelines.chosen(prepared), inputs)]))
 
     def source(self, call: Call) -> Source:
         prepared = Prepared(call)
@@ -109,7 +100,7 @@ class KomputeExecutor(Executor):
         self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
     ) -> list[PackedBuffer | RefsimError]:
         """One submission; each call by itself if not all of them can be recorded, or if together they are large."""
-        if self._calls is None or any(self.refusal(call) for call, _ in work):
+        if any(self.refusal(call) for call, _ in work):
             return super().run_batch(work)
         steps = [steps_of(self.pipelines.chosen(Prepared(call)), inputs) for call, inputs in work]
         if sum(map(nbytes, steps)) > KEPT:
@@ -161,23 +152,8 @@ class KomputeExecutor(Executor):
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         """Upload, dispatch, download; the output's guard words come back with it and are checked."""
-        if self._calls is not None:
-            words = {str(number): given for number, given in enumerate(inputs)}
-            return one(self._calls.run([Steps(launch.shader, words, [(launch, tuple(words), "out")])]))
-        kp = self.device.kp
-        out = PackedBuffer(launch.out)
-        tensors = [self.device.tensor(guarded_words(words)) for words in inputs]
-        tensors.append(self.device.tensor(output_memory(out)))
-        self.device.run(self.device.recorded(kp.OpTensorSyncDevice(tensors)), where=launch.shader)
-        sequence = self.device.recorded(
-            self.device.dispatch(self.pipelines.algorithm(launch, tensors)),
-            kp.OpTensorSyncLocal([tensors[-1]]),
-        )
-        doing.working(launch.shader)
-        self.device.run(sequence, where=launch.shader)
-        take_output(out, tensors[-1].data())
-        out.check_guards(f"{self.name}: {launch.shader}")
-        return out
+        words = {str(number): given for number, given in enumerate(inputs)}
+        return one(self._calls.run([Steps(launch.shader, words, [(launch, tuple(words), "out")])]))
 
 
 def steps_of(prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> Steps:
@@ -197,13 +173,9 @@ def one(results: Sequence[PackedBuffer | GuardError]) -> PackedBuffer:
 
 
 def open_executor(index: int = 0, coop: str = AUTO) -> KomputeExecutor:
-    """The executor of device ``index``, after the self-test; DeviceError or MissingDependencyError otherwise.
-
-    Says on stderr if ``kp`` is a plain one, with which everything runs, but slower.
-    """
+    """The executor of device ``index``, after the self-test; DeviceError or MissingDependencyError otherwise."""
     from refsim_gpu import selftest
 
     executor = KomputeExecutor(index, coop=coop)
-    if not selftest.check(executor.device).layered:
-        print(f"gpu:{index}: kp is a plain one, and runs are slower; fix: {GPU_FIX}", file=sys.stderr)
+    selftest.check(executor.device)
     return executor

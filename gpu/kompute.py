@@ -2,10 +2,10 @@
 
 Kompute 0.9 ignores most Vulkan results. It aborts the process when there is no driver, crashes when an
 allocation fails, runs kernels whose bindings or push constants are missing, and returns normally from a
-dispatch on a lost device. So this module checks sizes before a call, and a heartbeat after it.
+dispatch on a lost device. So this module checks sizes before a call.
 
-A ``kp`` that `refsim_gpu.build_kp` built has a submodule of refsim's own (kp_layer/): devices with features,
-barriers between dispatches, recordings that report what Vulkan says. With a plain ``kp`` everything runs too, slower.
+The ``kp`` that `refsim_gpu.build_kp` builds has a submodule of refsim's own (kp_layer/), which is needed: devices with
+features, barriers between dispatches, recordings that report what Vulkan says.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ EXTENSIONS = {
     "float_modes": [vulkan.FLOAT_CONTROLS_EXTENSION],
     "int8_matrices": [vulkan.MATRIX_EXTENSION, "VK_KHR_vulkan_memory_model", "VK_KHR_shader_float16_int8"],
 }
-HEARTBEAT = 0x5EED_BEA7
 MOST_PIPELINES = 1024
 LAYER_VERSION = 3  # of kp_layer/module.hpp
 FEATURES: dict[str, list[tuple[int, list[int]]]] = {
@@ -57,15 +56,14 @@ def import_kp() -> ModuleType:
     return kp  # type: ignore[no-any-return]
 
 
-def layer_of(kp: ModuleType) -> ModuleType | None:
-    """What refsim's build adds to ``kp``; None for a plain one, or one of another version of refsim."""
+def layer_of(kp: ModuleType) -> ModuleType:
+    """What refsim's build adds to ``kp``; MissingDependencyError if it lacks or is another version."""
     layer = getattr(kp, "refsim", None)
-    return layer if layer is not None and layer.VERSION == LAYER_VERSION else None
-
-
-def layer_version() -> int | None:
-    """The version of the installed layer, or None."""
-    return getattr(getattr(import_kp(), "refsim", None), "VERSION", None)
+    version = getattr(layer, "VERSION", None)
+    if layer is None or version != LAYER_VERSION:
+        got = "none" if version is None else f"version {version}"
+        raise MissingDependencyError("kp", "not built with refsim's layer", got=got, need=GPU_FIX)
+    return layer  # type: ignore[no-any-return]
 
 
 def find_device(index: int) -> vulkan.DeviceInfo:
@@ -80,37 +78,30 @@ def find_device(index: int) -> vulkan.DeviceInfo:
 
 
 class Device:
-    """A Kompute manager on one device, with guarded uploads and dispatches. ``plain``: without refsim's layer."""
+    """A Kompute manager on one device, with guarded uploads and dispatches."""
 
-    def __init__(self, index: int = 0, *, plain: bool = False) -> None:
+    def __init__(self, index: int = 0) -> None:
         self.info = find_device(index)
         self.kp = import_kp()
-        self.layer = None if plain else layer_of(self.kp)
+        self.layer = layer_of(self.kp)
         has = [name for name in EXTENSIONS if getattr(self.info, name)]
         extensions = [extension for name in has for extension in EXTENSIONS[name]]
         self._live: Counter[str] = Counter()
         #: Recordings, kernels and algorithms, tensors and memories: they are freed in this order.
         self._made: list[weakref.WeakSet[Any]] = [weakref.WeakSet() for _ in range(3)]
         self._pipelines: dict[tuple[bytes, int, tuple[int, ...], int], Any] = {}
-        if self.layer is None:
-            # Kompute can enable an extension but no feature; drivers take OpSDot with the extension alone
-            self.manager = self.kp.Manager(index, [], extensions)
-            self._heartbeat = self.tensor(np.array([HEARTBEAT], np.uint32))
-            self.sequence().record(self.kp.OpTensorSyncDevice([self._heartbeat])).eval()
-        else:
-            wanted = [row for name in has for row in FEATURES[name]]
-            self.context = self.kp_call("device", self.layer.Context, index, extensions, wanted)
-            self.manager = self.context.manager()
+        wanted = [row for name in has for row in FEATURES[name]]
+        self.context = self.kp_call("device", self.layer.Context, index, extensions, wanted)
+        self.manager = self.context.manager()
 
     def close(self) -> None:
         """Free the device. Arrays from ``Tensor.data()`` dangle afterwards: copy them first."""
-        if self.layer is not None:  # what is freed holds the handle of the device, which goes last
-            for made in self._made:
-                for one in list(made):
-                    one.destroy()
-            for pipeline in self._pipelines.values():
-                pipeline.destroy()
-            self._pipelines.clear()
+        for made in self._made:  # what is freed holds the handle of the device, which goes last
+            for one in list(made):
+                one.destroy()
+        for pipeline in self._pipelines.values():
+            pipeline.destroy()
+        self._pipelines.clear()
         self.manager.destroy()
 
     def __enter__(self) -> Device:
@@ -177,7 +168,6 @@ class Device:
         ``use``: for kernels alone, or for data that the host writes (``HOST_WRITES``) or reads (``HOST_READS``), whose
         words it sees. DeviceError if it does not fit.
         """
-        assert self.layer is not None
         needed = self._reserved({"device" if use == "ON_DEVICE" else "host": nbytes})
         memory = self.kp_call("memory", self.layer.Memory, self.context, nbytes, getattr(self.layer, use))
         self._live.update(needed)
@@ -198,7 +188,7 @@ class Device:
     ) -> Any:
         """A pipeline bound to ``tensors`` (binding 0 onwards of set 0).
 
-        The latest `MOST_PIPELINES` pipelines are kept for other tensors and push words; not with a plain ``kp``.
+        The latest `MOST_PIPELINES` pipelines are kept for other tensors and push words.
 
         ``spec`` and ``push`` are 32-bit words: specialization constants 0 onwards, the push constant block. Raises
         LimitError for a grid or push block over the device's limits, DeviceError if the driver refuses the module.
@@ -209,15 +199,10 @@ class Device:
         self.check(grid, local, len(push), where)
         if not tensors:
             raise ParameterError(where, "no tensor bound", got=0, need=">= 1")  # Kompute would build nothing
-        if self.layer is None:
-            algorithm = self.kp_call(
-                where, self.manager.algorithm, list(tensors), code, list(grid), words(spec), words(push)
-            )
-        else:
-            pipeline = self.pipeline(code, len(tensors), words(spec).tolist(), len(push), where)
-            algorithm = self.kp_call(
-                where, self.layer.Kernel, pipeline, list(tensors), grid, words(push).tolist()
-            )
+        pipeline = self.pipeline(code, len(tensors), words(spec).tolist(), len(push), where)
+        algorithm = self.kp_call(
+            where, self.layer.Kernel, pipeline, list(tensors), grid, words(push).tolist()
+        )
         if not algorithm.is_init():
             raise DeviceError(
                 where, "no pipeline was made", got="an uninitialized algorithm", need="a pipeline"
@@ -247,7 +232,6 @@ class Device:
 
     def pipeline(self, code: bytes, tensors: int, spec: Sequence[int], push: int, where: str) -> Any:
         """What the driver compiles of a shader, which takes it longer than most shaders run."""
-        assert self.layer is not None
         key = hashlib.blake2b(code).digest(), tensors, tuple(spec), push
         if key in self._pipelines:
             self._pipelines[key] = self._pipelines.pop(key)  # the latest
@@ -262,57 +246,30 @@ class Device:
     def sequence(self, timestamps: int = 0) -> Any:
         """A command buffer. Record into it once and evaluate it as often as needed; never record again.
 
-        With refsim's layer it may also be submitted, and waited for later.
+        It may also be submitted, and waited for later.
 
         Kompute does not create its command buffers so that they may be reset. ``eval(op)`` on a used one is therefore
         invalid in Vulkan, although drivers accept it. ``timestamps`` must be at least the number of recorded
         operations; one operation more crashes.
         """
-        if self.layer is None:
-            return self.manager.sequence(0, timestamps)
         recording = self.kp_call("sequence", self.layer.Recording, self.context, timestamps)
         self._made[0].add(recording)
         return recording
 
     def dispatch(self, algorithm: Any, push: Sequence[int] = ()) -> Any:
         """A dispatch behind all that was recorded before it; ``push``: with other push words than the algorithm's."""
-        if self.layer is not None:
-            return self.layer.Dispatch(algorithm, True, words(push).tolist())
-        return self.kp.OpAlgoDispatch(algorithm, *([words(push)] if len(push) else []))
-
-    def unordered(self, algorithm: Any) -> Any:
-        """A dispatch that may overlap those before it, as far back as the last `order`."""
-        return self.dispatch(algorithm) if self.layer is None else self.layer.Dispatch(algorithm)
-
-    def order(self, written: Sequence[Any]) -> Any:
-        """An operation between dispatches that wrote these tensors and what reads or overwrites them."""
-        return self.kp.OpTensorSyncLocal(list(written)) if self.layer is None else self.layer.Barrier()
-
-    def fetched(self, tensors: Sequence[Any]) -> list[Any]:
-        """The operations, behind an `order`, that bring tensors back which that did not bring."""
-        return [self.kp.OpTensorSyncLocal(list(tensors))] if tensors and self.layer is not None else []
+        return self.layer.Dispatch(algorithm, True, words(push).tolist())
 
     def run(self, sequence: Any, *, where: str = "dispatch") -> None:
         """Evaluate a sequence that ``recorded`` made; raises DeviceError if the device was lost."""
-        if self.layer is not None:
-            self.kp_call(where, sequence.eval)
-            return
-        beat = self._heartbeat.data()
-        beat[0] = 0
         self.kp_call(where, sequence.eval)
-        if beat[0] != HEARTBEAT:
-            raise DeviceError(
-                where, "the device was lost", got="no heartbeat", need="the sequence run to its end"
-            )
 
     def recorded(self, *operations: Any, timestamps: bool = False) -> Any:
-        """A sequence of ``operations``, which ``run`` evaluates. With a plain ``kp`` it ends by fetching the heartbeat.
+        """A sequence of ``operations``, which ``run`` evaluates.
 
-        With ``timestamps``, ``get_timestamps()`` gives the ticks before the first operation and after each,
-        the heartbeat's included; ``info.timestamp_ns`` is a tick's length.
+        With ``timestamps``, ``get_timestamps()`` gives the ticks before the first operation and after each;
+        ``info.timestamp_ns`` is a tick's length.
         """
-        if self.layer is None:
-            operations = (*operations, self.kp.OpTensorSyncLocal([self._heartbeat]))
         sequence = self.sequence(len(operations) if timestamps else 0)
         for operation in operations:
             self.kp_call("recording", sequence.record, operation)

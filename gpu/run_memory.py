@@ -185,7 +185,7 @@ class RunMemory:
         self._cleared()
         self._turns: list[tuple[list[Operation], list[int]]] = []
         for number, turn in enumerate(plan.turns):
-            order = Order(device.layer.Barrier)  # type: ignore[union-attr]
+            order = Order(device.layer.Barrier)
             for value, at in up.items():
                 if blocks.given[value] == number:
                     inner = of[value].at + GUARD_BYTES
@@ -206,7 +206,7 @@ class RunMemory:
 
     def _cleared(self) -> None:
         """Zeros everywhere, guard words around what is checked."""
-        order = Order(self._device.layer.Barrier)  # type: ignore[union-attr]
+        order = Order(self._device.layer.Barrier)
         whole = (self._memory, 0, self._blocks.nbytes)
         order.add(("fill", (whole, 0)), [], [whole])
         order.settle()
@@ -218,7 +218,7 @@ class RunMemory:
         if self.lane.owner is self:
             return
         if self._guards is None:
-            order = Order(self._device.layer.Barrier)  # type: ignore[union-attr]
+            order = Order(self._device.layer.Barrier)
             for name in self._blocks.own:
                 block = self._blocks.of[name]
                 end = block.at + GUARD_BYTES + 4 * block.words

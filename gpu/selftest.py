@@ -29,12 +29,10 @@ class Report:
     roundtrips: tuple[str, ...]
     """dtypes whose arrays came back from device memory with every bit the same."""
     words_compared: int
-    layered: bool = False
 
     def __str__(self) -> str:
         return (
-            f"kp {self.kp_version}{'' if self.layered else ' (a plain one)'} "
-            f"on {self.device.name} ({self.device.driver}): "
+            f"kp {self.kp_version} on {self.device.name} ({self.device.driver}): "
             f"round trips {' '.join(self.roundtrips)}, {self.words_compared} kernel words exact"
         )
 
@@ -68,7 +66,7 @@ def check(device: Device) -> Report:
         push=(OFFSET, COUNT),
     )
     compare(SHADER, got, expected(arrays))
-    return Report(device.info, device.kp.__version__, tuple(arrays), got.size, device.layer is not None)
+    return Report(device.info, device.kp.__version__, tuple(arrays), got.size)
 
 
 def roundtrip(device: Device, array: np.ndarray) -> None:

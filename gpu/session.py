@@ -4,8 +4,7 @@ refsim_gpu.plan says what runs, and in which order. All that the device does in 
 in is copied to the device. Dispatches follow, ordered where one reads or overwrites what another writes or reads. Then
 what the host needs is copied back: what its nodes and the graph's outputs take, and what is watched.
 
-Several runs may be in flight, each in memory of its own (refsim_gpu.run_memory). With a plain Kompute nothing shares
-memory (refsim_gpu.plain).
+Several runs may be in flight, each in memory of its own (refsim_gpu.run_memory).
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, check_guards, take_output
-from refsim_gpu.plain import PlainRunMemory
 from refsim_gpu.plan import Plan, Turn
 from refsim_gpu.run_memory import Blocks, Lane, Lanes, Part, RunMemory, upload
 
@@ -57,13 +55,10 @@ class GraphSession:
         self.graph, self.runner, self.pipelines = graph, runner, pipelines
         self.plan = Plan(graph, watched, pipelines.supports, pipelines.chosen)
         self._constants = constants
-        layered = pipelines.device.layer is not None
         self._shared = shared or Shared(pipelines.device)
-        if layered:
-            upload(pipelines.device, self.plan, constants, self._shared.uploaded)
-        self._blocks = Blocks(self.plan) if layered else None
-        #: The memories of no run: of a plain Kompute, and else by their lanes.
-        self._free: list[PlainRunMemory] = []
+        upload(pipelines.device, self.plan, constants, self._shared.uploaded)
+        self._blocks = Blocks(self.plan)
+        #: The memories of no run, by their lanes.
         self._made: dict[Lane, RunMemory] = {}
         self.release(self._memory())
         self.held: Values = {}
@@ -86,12 +81,8 @@ class GraphSession:
         self.where = [_where(turn) for turn in self.plan.turns]
         self.makers = {job.output: job.node for turn in self.plan.turns for job in turn.jobs}
 
-    def _memory(self) -> RunMemory | PlainRunMemory:
+    def _memory(self) -> RunMemory:
         """Memory for a run that begins."""
-        if self._blocks is None:
-            return (
-                self._free.pop() if self._free else PlainRunMemory(self.pipelines, self.plan, self._constants)
-            )
         lane = self._shared.lanes.take(self._blocks.nbytes)
         memory = self._made.pop(lane, None)
         if memory is None:
@@ -112,13 +103,10 @@ class GraphSession:
             raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
         return Run(self, self._memory(), inputs, number, observe)
 
-    def release(self, memory: RunMemory | PlainRunMemory) -> None:
+    def release(self, memory: RunMemory) -> None:
         """A run has ended, and well: what failed may leave guard words behind that are not as they were."""
-        if isinstance(memory, RunMemory):
-            self._made[memory.lane] = memory
-            self._shared.lanes.give(memory.lane)
-        else:
-            self._free.append(memory)
+        self._made[memory.lane] = memory
+        self._shared.lanes.give(memory.lane)
 
 
 class Run:
@@ -127,7 +115,7 @@ class Run:
     def __init__(
         self,
         session: GraphSession,
-        memory: RunMemory | PlainRunMemory,
+        memory: RunMemory,
         inputs: Sequence[np.ndarray],
         number: int,
         observe: Observer | None,

@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -27,8 +27,10 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.launch import Launch
+from refsim.exec.executor import Executor
 from refsim.golden import rules
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim_gpu import build_shaders
 from refsim_gpu.executor import KomputeExecutor
@@ -165,9 +167,12 @@ class Watching(KomputeExecutor):
 
     def __init__(self, index: int) -> None:
         super().__init__(index)
-        self._calls = None  # one step at a time, each over its own tensors
         self.outside: list[str] = []
         self.reached: list[Reached] = []
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        """One step at a time, each over its own tensors."""
+        return Executor.run_prepared(self, self.pipelines.chosen(prepared), inputs)
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         device, out = self.device, PackedBuffer(launch.out)

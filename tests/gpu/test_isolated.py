@@ -13,13 +13,11 @@ from examples import UNARY
 from refsim.cli._execute import execute
 from refsim.cli.run import host_lines
 from refsim.core.errors import DeviceError, ShapeError
-from refsim.core.gpu_fix import GPU_FIX
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.exec.model import load
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
-from refsim_gpu import kompute
 from refsim_gpu.executor import open_executor
 from refsim_gpu.kompute import Device
 
@@ -123,23 +121,6 @@ def test_a_run_says_what_the_host_computed_and_why(device: Device) -> None:
     assert list(host_lines(result, "cpu")) == []
     on_host = [row for row in result.rows if row.on_host]
     assert all(row.as_json()["on_host"] == row.on_host for row in on_host)
-
-
-@pytest.mark.parametrize("plain", [False, True])
-def test_a_plain_kp_is_said_to_be_slower(
-    device: Device, plain: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    if plain:
-        monkeypatch.setattr(kompute, "layer_of", lambda kp: None)
-    elif device.layer is None:
-        pytest.skip("kp is a plain one; fix: make gpu")
-    model = load(MODELS / "linear_head.pte")
-    inputs = model.random_inputs(0)
-    with open_executor(INDEX) as executor:
-        (found,) = model.run(inputs, executor)
-    assert np.array_equal(found, model.run(inputs, "cpu")[0])
-    said = f"gpu:{INDEX}: kp is a plain one, and runs are slower; fix: {GPU_FIX}"
-    assert capsys.readouterr().err.splitlines() == ([said] if plain else [])
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from refsim import load
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError
 from refsim.graph.interpreter import Event, Observer
-from refsim_gpu import plain, system
+from refsim_gpu import system
 from refsim_gpu.executor import MOST_SESSIONS, KomputeExecutor
 from refsim_gpu.kompute import Device
 from refsim_gpu.plan import Plan
@@ -34,15 +33,8 @@ LAYER = "VK_LAYER_KHRONOS_validation"
 SYNCHRONIZATION = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["layer", "plain"])
-def executor(request: pytest.FixtureRequest, device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(INDEX, plain=request.param) as opened:
-        assert request.param or opened.device.layer is not None, "kp is a plain one; fix: make gpu"
-        yield opened
-
-
 @pytest.fixture(scope="module")
-def zoo(device: Device) -> Iterator[KomputeExecutor]:
+def executor(device: Device) -> Iterator[KomputeExecutor]:
     with KomputeExecutor(INDEX) as opened:
         yield opened
 
@@ -83,25 +75,27 @@ def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, path: Pa
 
 
 @pytest.mark.parametrize("path", [*files("zoo"), *files("networks")], ids=lambda path: path.stem)
-def test_the_zoo_with_nodes_of_the_host_between(device: Device, zoo: KomputeExecutor, path: Path) -> None:
+def test_the_zoo_with_nodes_of_the_host_between(
+    device: Device, executor: KomputeExecutor, path: Path
+) -> None:
     """Of each committed model every buffer, some of them, and the outputs alone."""
     model = load(path)
     archive = np.load(path.with_suffix(".npz"))
     inputs = [archive[name] for name in sorted(archive) if name.startswith("in")]
     every = seen(model, inputs, "cpu:emulated", lambda *_: True)
     for wants in (lambda *_: True, lambda _, value: value % 3 == 0):
-        found = seen(model, inputs, zoo, wants)
+        found = seen(model, inputs, executor, wants)
         assert set(found) == {key for key in every if wants(*key)}
         assert not [key for key, held in found.items() if not np.array_equal(held, every[key])]
     expected = model.run(inputs, "cpu:emulated")
-    assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, zoo), expected, strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(model.run(inputs, executor), expected, strict=True))
 
 
-def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> None:
+def test_what_computes_nothing_is_skipped_and_named(executor: KomputeExecutor) -> None:
     """A dequantize, a clamp and a quantize are no step where bounds of the operator before do the same, else one."""
     model = load(MODELS / "mobilenet_v2_035_96.pte")
     (graph,) = model.graphs.values()
-    plan = zoo.session(graph).plan
+    plan = executor.session(graph).plan
     clamps = sum(node.name == "aten.hardtanh.default" for node in graph.nodes)
     jobs = [job for turn in plan.turns for job in turn.jobs]
     assert len(plan.turns) == 1 and plan.why_host == {}
@@ -110,7 +104,7 @@ def test_what_computes_nothing_is_skipped_and_named(zoo: KomputeExecutor) -> Non
     assert bounded == 34 and looked_up + bounded == clamps - 1  # the last one goes into a mean
     assert len(jobs) == len(graph.nodes) - 3 * bounded - 2 * looked_up - 1
     events: list[Event] = []
-    model.run(model.random_inputs(1), zoo, Observer(events.append, lambda *_: False))
+    model.run(model.random_inputs(1), executor, Observer(events.append, lambda *_: False))
     assert [node.number for event in events for node in event.nodes] == list(range(len(graph.nodes)))
     assert all(event.seconds > 0 for event in events)
 
@@ -147,23 +141,6 @@ def test_what_touches_the_same_bytes_is_ordered() -> None:
     order.settle()
     names = [name if name != "record" else arguments[0] for name, arguments in order.operations]
     assert names == ["a->b", "a->c", "order", "b->elsewhere", "order", "c->b", "order"]
-
-
-def test_a_plain_kompute_orders_by_downloads() -> None:
-    fake = SimpleNamespace(
-        dispatch=str, kp=SimpleNamespace(OpTensorSyncLocal=lambda written: f"bring {written}")
-    )
-    order = plain.Order(fake)  # type: ignore[arg-type]
-    a, b, c, d = "abcd"
-    assert order.dispatch("a->b", [a], b) == 0
-    assert order.dispatch("a->c", [a], c) == 1
-    assert order.dispatch("b,c->d", [b, c], d) == 3
-    assert order.dispatch("a->b again", [a], b) == 5
-    order.settle()
-    order.settle()
-    assert order.operations == [
-        "a->b", "a->c", "bring ['b', 'c']", "b,c->d", "bring ['d']", "a->b again", "bring ['b']"
-    ]  # fmt: skip
 
 
 def test_dead_values_leave_their_memory() -> None:
@@ -215,13 +192,13 @@ def test_clamps_and_relus_are_bounds_of_the_operator_before(
 
 
 def test_guard_words_of_what_comes_back_are_checked(
-    zoo: KomputeExecutor, monkeypatch: pytest.MonkeyPatch
+    executor: KomputeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = load(MODELS / "linear_head.pte")
     inputs = model.random_inputs(1)
-    model.run(inputs, zoo)
+    model.run(inputs, executor)
     (graph,) = model.graphs.values()
-    (lane,) = zoo.session(graph)._made.values()
+    (lane,) = executor.session(graph)._made.values()
     start = lane.start
 
     def breaks(turn: int, timed: bool, where: str) -> None:
@@ -232,26 +209,26 @@ def test_guard_words_of_what_comes_back_are_checked(
 
     monkeypatch.setattr(lane, "start", breaks)
     with pytest.raises(GuardError, match=r"node .*wrote before the buffer"):
-        model.run(inputs, zoo)
+        model.run(inputs, executor)
     monkeypatch.undo()
-    assert zoo.session(graph)._made == {}  # that lane is not used again
-    assert len(model.run(inputs, zoo)) == 1
+    assert executor.session(graph)._made == {}  # that lane is not used again
+    assert len(model.run(inputs, executor)) == 1
 
 
 @pytest.mark.parametrize("name", ["mixed_ops", "int8_attention"])
-def test_many_in_flight_give_the_same_bytes(zoo: KomputeExecutor, name: str) -> None:
+def test_many_in_flight_give_the_same_bytes(executor: KomputeExecutor, name: str) -> None:
     (path,) = DATA.glob(f"*/{name}.pte")
     model = load(path)
     many = [model.random_inputs(seed) for seed in range(11)]
     expected = [model.run(inputs, "cpu") for inputs in many]
     for in_flight in (1, 3, 8):
-        found = list(model.run_many(many, zoo, in_flight))
+        found = list(model.run_many(many, executor, in_flight))
         assert [[a.tobytes() for a in outputs] for outputs in found] == [
             [a.tobytes() for a in e] for e in expected
         ]
     first = next(iter(model.graphs.values()))
-    assert len(zoo.session(first)._made) == 8
-    later = [model.submit(inputs, zoo) for inputs in many[:3]]
+    assert len(executor.session(first)._made) == 8
+    later = [model.submit(inputs, executor) for inputs in many[:3]]
     for number in (2, 0, 1):  # in any order
         assert [a.tobytes() for a in later[number].finish()] == [a.tobytes() for a in expected[number]]
 

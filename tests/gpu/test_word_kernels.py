@@ -130,12 +130,11 @@ def mixed() -> Graph:
     return Graph("mixed", tensors, nodes, (0, 1, 5), (7, 3, 6, 8), Target())
 
 
-@pytest.mark.parametrize("plain", [False, True], ids=["layer", "plain"])
-def test_words_go_to_the_host_and_come_back(device: Device, plain: bool) -> None:
+def test_words_go_to_the_host_and_come_back(device: Device) -> None:
     graph = mixed()
     inputs = [numbers(IMAGE, 1), numbers(IMAGE, 2), np.arange(-3, 4, dtype=I)]
     expected, seen = run_nodes(graph, inputs, EmulatedExecutor()), dict[int, Any]()
-    with KomputeExecutor(INDEX, plain=plain) as executor:
+    with KomputeExecutor(INDEX) as executor:
         session = executor.session(graph)
         assert session.plan.why_host == {1: "no kernel of the device's"} and set(session.plan.folded) == {8}
         for _ in range(2):
