@@ -6,6 +6,7 @@ from typing import Any
 
 from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.rank import Cause
+from refsim.bytediff.search.words import Place
 
 
 def render(findings: Findings) -> dict[str, Any]:
@@ -34,7 +35,15 @@ def _count(count: Count) -> dict[str, Any]:
 
 def _cause(cause: Cause) -> dict[str, Any]:
     names = ("name", "detail", "explained", "differing", "contradicted", "exact", "whole", "where", "weak")
-    return {name: getattr(cause, name) for name in names}
+    found: dict[str, Any] = {name: getattr(cause, name) for name in names}
+    return found | {"place": None if cause.place is None else _place(cause.place)}
+
+
+def _place(place: Place) -> dict[str, Any]:
+    return {
+        "function": place.function, "file": place.file, "line": place.line, "edit": place.edit,
+        "others": list(place.others),
+    }  # fmt: skip
 
 
 def _difference(difference: Difference) -> dict[str, Any]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from refsim.bytediff import within
+from refsim.bytediff import search, within
 from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction, once
 from refsim.bytediff.hypotheses import ALL
+from refsim.bytediff.search import Found
+from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind
 
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
@@ -20,6 +22,10 @@ PADDING = "padding leaked"  # the first suspect where every element is right
 MOST_CONTRADICTED = 0.1
 #: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
 LEAST_FITTED = 8
+#: An edit is weak, too, where fewer cells differ: it could be many.
+LEAST_EDITED = 2
+#: So many edits are told, each of another class.
+MOST_EDITS = 3
 #: Regions are tried for a prediction that explains this share of the differing cells.
 LEAST_IN_REGION = 0.6
 
@@ -32,7 +38,8 @@ class Cause:
     buffer and would be wrong by the prediction. Where any element differs, only elements are counted, not padding.
     ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
     that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``constant``
-    says that one value is predicted for all differing cells.
+    says that one value is predicted for all differing cells. ``place`` is where the kernel has an edit that gives the
+    predicted bytes, if one was found.
     """
 
     name: str
@@ -45,6 +52,7 @@ class Cause:
     inferred: bool = False
     where: str = ""
     constant: bool = False
+    place: Place | None = None
 
     @property
     def exact(self) -> bool:
@@ -58,6 +66,8 @@ class Cause:
     def weak(self) -> bool:
         """Whether right bytes contradict it, or little evidence was needed to make it fit."""
         if self.contradicted > MOST_CONTRADICTED * self.explained:
+            return True
+        if self.place is not None and self.differing < LEAST_EDITED:
             return True
         made = self.fitted or bool(self.where)
         return made and (self.differing < LEAST_FITTED or (not self.exact and self.constant))
@@ -73,24 +83,55 @@ class Cause:
     @property
     def what(self) -> str:
         """The cause without how well it fits."""
-        return f"{self.name}: {self.detail}" + (f", {self.where}" if self.where else "")
+        where = f", {self.where}" if self.where else ""
+        if self.place is None:
+            return f"{self.name}: {self.detail}{where}"
+        own = "" if self.detail == self.place.edit else f"{self.detail}: "
+        return f"{self.name}: {own}{self.place.told}{where}"
 
     def __str__(self) -> str:
         return f"{self.what} ({self.fit}{', weak' if self.weak else ''})"
 
 
-def causes(ev: Evidence) -> list[Cause]:
+def causes(ev: Evidence, seconds: float = search.SECONDS) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
-    None where the actual buffer is the right one.
+    None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.
     """
     if not ev.differing.any() or ev.reversed:
         return []
     elements = _scope(ev).elements
     found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
+    found = _with_edits(found, _edits(ev, seconds))
     # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
+
+
+def _edits(ev: Evidence, seconds: float) -> list[tuple[Cause, Found]]:
+    """The best edits of the kernel, each of another class."""
+    judged = [
+        (replace(cause, place=edit.told()[1]), edit)
+        for edit in search.edits(ev, seconds)
+        if (cause := judge(ev, edit.name, edit.prediction)) is not None and cause.score >= LEAST_SCORE
+    ]
+    best: dict[str, tuple[Cause, Found]] = {}
+    for cause, edit in sorted(judged, key=lambda row: _worse(row[0])):
+        best.setdefault(cause.name, (cause, edit))
+    return list(best.values())[:MOST_EDITS]
+
+
+def _with_edits(found: list[Cause], edits: list[tuple[Cause, Found]]) -> list[Cause]:
+    """Causes and edits. A cause with the same bytes as an edit gets its place; of one name the better stays."""
+    named = {cause.name: cause for cause in found}
+    same = [cause for cause in found if cause.exact and not (cause.fitted or cause.inferred or cause.where)]
+    for cause, edit in edits:
+        if cause.exact and not cause.where and same:
+            first = min(same, key=_worse)
+            named[first.name] = replace(first, place=edit.told(first.name)[1])
+        elif cause.name not in named or _worse(cause) < _worse(named[cause.name]):
+            named[cause.name] = cause
+    return list(named.values())
 
 
 def _least(cause: Cause) -> float:

@@ -15,6 +15,7 @@ from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import causes
+from refsim.bytediff.search import SECONDS
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
@@ -55,6 +56,7 @@ def diff(
     title: str = "",
     explain: bool = True,
     geometry: Geometry | None = None,
+    search: float = SECONDS,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -63,7 +65,8 @@ def diff(
     and ``others`` are raw bytes of buffers that might have been mixed up. ``device`` leaves out the padding that
     upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
     the differences listed. ``explain`` False: only what differs, without pattern and causes, which take their time.
-    ``geometry`` is how the kernel was launched, if not as refsim launches its own.
+    ``geometry`` is how the kernel was launched, if not as refsim launches its own. ``search`` is how many seconds the
+    search for an edit of the kernel may take at most; 0: there is none.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
     desc = _described(expected, actual, layout, shape, call)
@@ -92,7 +95,7 @@ def diff(
         {name: counts for name, (_, counts) in legal.items()},
         chosen,
         tuple(summary(ev)) if explain else (),
-        tuple(causes(ev)) if explain else (),
+        tuple(causes(ev, search)) if explain else (),
     )
     return (
         replace(report, facts=tuple(facts(ev)))

@@ -1,0 +1,137 @@
+"""A call as steps of plain Python: single work items run with an edit, or all of them, and the words they write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.invocations import work_items
+from refsim.bytediff.search.schema import BEHIND, Edit, Schema, schema_of
+from refsim.core.launch import Launch, Triple
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.spec import Call
+
+
+class Words(list[Any]):
+    """Words of an input, with zeros behind; ``size`` is without these."""
+
+    size = 0
+
+    @classmethod
+    def of(cls, words: np.ndarray) -> Words:
+        made = cls(words.tolist())
+        made.size = len(made)
+        made.extend([0] * BEHIND)
+        return made
+
+
+class Out(dict[int, Any]):
+    """The words that were written."""
+
+    size = 0
+
+
+@dataclass
+class Step:
+    """One dispatch of a call: its launch, and the names of the buffers that it reads and writes."""
+
+    call: Call
+    inputs: tuple[str, ...]
+    output: str
+
+    def __post_init__(self) -> None:
+        self.launch: Launch = self.call.dispatches()[0].launch
+        self.spec = np.array(self.launch.spec, np.uint32).astype(np.int64).tolist()
+        self.push = np.array(self.launch.push, np.uint32).view(np.int32).tolist()
+
+    @property
+    def schema(self) -> Schema:
+        return schema_of(self.launch.shader)
+
+    @property
+    def items(self) -> list[Triple]:
+        """All work items, in the order in which the emulated kernel takes them."""
+        x, y, z = self.launch.reached
+        return list(np.ndindex(z, y, x))
+
+
+def steps_of(call: Call, names: Mapping[str, str] | None = None, output: str = "out") -> Iterator[Step]:
+    """The dispatches of a call, those of a composite operator's parts."""
+    given = names or {}
+    if call.op.expand is None:
+        read = [a.name for a in call.op.args if a.kind in (Kind.INPUT, Kind.CONST)]
+        yield Step(call, tuple(given.get(name, name) for name in read), output)
+        return
+    for part in call.op.expand(call):
+        inner = {name: given.get(at, at) for name, at in part.inputs.items()}
+        yield from steps_of(part.call, inner, output if part.output == "out" else part.output)
+
+
+class Produced(list[Any]):
+    """The words of an intermediate buffer, each made when it is read, by the work item that writes it."""
+
+    def __init__(self, bench: Bench, step: Step, depth: int) -> None:
+        super().__init__()
+        self.bench, self.step, self.depth = bench, step, depth
+        self.size = step.launch.out.words
+        self.held: dict[int, int] = {}
+        self.items = work_items(step.launch)
+
+    def __getitem__(self, at: Any) -> Any:
+        if not 0 <= at < self.size:
+            return 0
+        if at not in self.held:
+            x, y, z = self.items[:, at].tolist()
+            out = self.bench.stores(self.depth, (z, y, x))
+            self.held.update(out)
+            self.held.setdefault(at, 0)
+        return self.held[at]
+
+
+@dataclass
+class Bench:
+    """A call with its input words; ``steps`` in order, the last one writes the output."""
+
+    call: Call
+    inputs: Mapping[str, np.ndarray]
+    steps: list[Step] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.steps = list(steps_of(self.call))
+        self.arrays: dict[str, np.ndarray] = dict(self.inputs)
+        for step in self.steps:
+            for name, arg in zip(step.inputs, _read(step.call), strict=True):
+                if arg.kind is Kind.CONST:
+                    self.arrays.setdefault(name, step.call.words(name))
+        self.words = {name: Words.of(array) for name, array in self.arrays.items()}
+        self.produced: dict[str, Produced] = {}
+        #: Output of a step -> steps of loops that one of its items takes.
+        self.steps_each: dict[str, int] = {}
+
+    def choose(self, number: int, edit: Edit | None) -> None:
+        """Edit the kernel of one step; None for the right kernels again."""
+        self.steps[number].schema.select(edit)
+        if not self.produced:
+            self.produced = {step.output: Produced(self, step, at) for at, step in enumerate(self.steps[:-1])}
+        self.forget()
+
+    def forget(self) -> None:
+        """Let intermediate words be made again, by the kernels as they are now."""
+        for produced in self.produced.values():
+            produced.held.clear()
+
+    def stores(self, number: int, item: Triple) -> Out:
+        """What one work item of a step writes: word -> value."""
+        step = self.steps[number]
+        out = Out()
+        out.size = step.launch.out.words
+        given = [self.produced[name] if name in self.produced else self.words[name] for name in step.inputs]
+        step.schema.run([item], step.spec, step.push, *given, out)
+        return out
+
+
+def _read(call: Call) -> list[Any]:
+    return [arg for arg in call.op.args if arg.kind in (Kind.INPUT, Kind.CONST)]

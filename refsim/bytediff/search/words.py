@@ -1,0 +1,125 @@
+"""An edit in words: its class by the names that it touches, what stands there instead, and where."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass
+
+from refsim.bytediff.search.schema import Edit
+from refsim.core.counted import counted
+
+#: Longer texts are cut.
+LONGEST = 90
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the right kernel has what a wrong one has otherwise: function, file and line, and the edit in words.
+
+    ``others`` are edits that give the same bytes.
+    """
+
+    function: str
+    file: str
+    line: int
+    edit: str
+    others: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    @property
+    def told(self) -> str:
+        """The edit, where it is, and how many others give the same bytes."""
+        count = len(self.others)
+        others = f"; or {counted(count, 'other edit')} with the same bytes" if count else ""
+        return f"{self.edit}, in {self.function} ({self}{others})"
+
+
+#: (kinds of edits, pattern of the function, pattern of the names that it touches, class): the first that fits decides.
+_CLASSES: tuple[tuple[str, str, str, str], ...] = (
+    ("unsigned", "", "", "unsigned lanes"),
+    ("relu", "", "", "relu bound"),
+    ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
+    ("fused", "", "", "fused multiply-add"),
+    ("type", "", "half", "another precision"),
+    ("type", "", "16", "sums of 16 bits"),
+    ("call", "", "half_up|half_away", "tie rule"),
+    ("call", "round_half", "", "truncation"),
+    ("call", "", "trunc|floor|ceil", "truncation"),
+    ("call", "to_int8|bounded", "maximum|minimum|bounded", "no clamp"),
+    ("", "to_int8|bounded", r"low|high|least|most|127|128|QMIN|QMAX|LEAST|MOST", "clamp bounds"),
+    ("call", "", "bounded", "no clamp"),
+    ("order", "", "", "order of the epilogue"),
+    ("", "", "HAS_BIAS|bias|\\bb\\b", "bias changed"),
+    ("", "", "ALPHA|alpha", "alpha ignored"),
+    ("", "row_range|scaled|zero_point|_over", "", "range of rows"),
+    ("", "nibble|halves_place|pairs_place", "", "nibbles read wrong"),
+    ("", "", "wsum|sums", "constants of other channels"),
+    ("", "", "STRIDE_[HW]|DILATION", "stride or dilation"),
+    ("", "", "PADDING", "padding offset"),
+    ("compare condition", "", r"\b[io][hw]\b", "edge of the input"),
+    ("loop", "", "KERNEL|IC4|K4|group4|k4|range", "reduction too short"),
+    ("", "", "border", "border padded with 0"),
+    ("", "", r"\w*_?zp|ZP|zero", "zero point not folded"),
+    ("", "", r"\w*scales?|\w*SCALE|inv|INV|step|factor", "scale changed"),
+    ("", "splat", "", "border padded with 0"),
+    ("", "lane|insert|dot4", "", "lanes exchanged"),
+    ("values", "", r"\ba[0-3]\b", "lanes exchanged"),
+    ("", "index|block|coord|buf_idx|word_idx|inner|outer|_along|inside|intra|tile_word|word_number", "", "address"),
+    ("", "", r"weight|\bat\b|all_o", "weights read at another stride"),
+    ("", "", r"x_words|source|channel_step|k_step|word_idx|buf_idx", "address"),
+    ("name arguments", "", r"\b[whcn]\b|\b[ko][whc]\b", "one coordinate for another"),
+)  # fmt: skip
+
+
+def place_of(edit: Edit) -> Place:
+    """Where an edit is, and what it is."""
+    function = edit.copy.function
+    own = function.__name__
+    module = function.__module__.rpartition(".")[2]
+    return Place(module if own == "kernel" else own, edit.copy.path, edit.line, text_of(edit))
+
+
+def class_of(edit: Edit) -> str:
+    """The class of an edit, by the names that it touches: those that change, else those beside them."""
+    old, new = (edit.copy.schema.names.text(node) for node in (edit.old, edit.made.new))
+    before, after = (set(re.findall(r"\w+(?:\.\w+)?", text)) for text in (old, new))
+    function = edit.copy.function.__name__
+    for touched in (" ".join(sorted(before ^ after)), f"{old} {new}", _statement(edit)):
+        for kinds, where, names, found in _CLASSES:
+            if kinds and not any(edit.made.kind.startswith(kind) for kind in kinds.split()):
+                continue
+            if where and not re.search(where, function):
+                continue
+            if not names or re.search(names, touched):
+                return found
+    return "another operation"
+
+
+def _statement(edit: Edit) -> str:
+    """The statement that an edit is in."""
+    found = [
+        node for node in ast.walk(edit.copy.tree)
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and edit.old in set(ast.walk(node))
+    ]  # fmt: skip
+    return edit.copy.schema.names.text(found[-1]).partition("\n")[0] if found else ""
+
+
+def text_of(edit: Edit) -> str:
+    """What stands there instead."""
+    names, old, new = edit.copy.schema.names, edit.old, edit.made.new
+    if new is None:
+        return f"without {_cut(names.text(old))}"
+    if isinstance(old, ast.BinOp) and edit.made.kind == "operand":
+        sign = names.text(ast.BinOp(ast.Name("", ast.Load()), old.op, ast.Name("", ast.Load()))).strip()
+        kept, gone = (old.left, old.right) if new is old.left else (old.right, old.left)
+        cut = f"{sign} {names.text(gone)}" if new is old.left else f"{names.text(gone)} {sign}"
+        return f"{_cut(names.text(kept))} without {_cut(cut)}"
+    return f"{_cut(names.text(new))} for {_cut(names.text(old))}"
+
+
+def _cut(text: str) -> str:
+    text = text.replace("edit_", "")
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
