@@ -9,7 +9,6 @@ from refsim.cli._output import print_json, print_table, say
 from refsim.core.counted import counted
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.routes import RENAMED
 from refsim.exec.model import Model
 
 COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
@@ -18,7 +17,7 @@ DROP = ("kernel", "reads", "tasks")
 
 def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
     """Print the plan of every delegate; the JSON also says which routes were rejected, and why."""
-    executor = NativeExecutor(threads, {op: _today(route) for op, route in routes.items()})
+    executor = NativeExecutor(threads, routes)
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
     if as_json:
@@ -34,14 +33,6 @@ def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], 
         say(f"delegate {number}")
         print_table(COLUMNS, [_cells(row) for row in plan.rows()], DROP)
         say(f"memory: {plan.memory}")
-
-
-def _today(route: str) -> str:
-    """The name that a route has now; a note on stderr if it is another one."""
-    if route not in RENAMED:
-        return route
-    say(f"refsim: note: route {route} is now called {RENAMED[route]}", err=True)
-    return RENAMED[route]
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:

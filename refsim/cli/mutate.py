@@ -35,7 +35,7 @@ from refsim.core.errors import ParameterError
 )
 @click.option("--list", "listing", is_flag=True, help="List the mutants and run none.")
 @click.option(
-    "--record", is_flag=True, help="Renew docs/mutants.jsonl and docs/mutants.md with the outcomes."
+    "--record", is_flag=True, help="Renew tests/mutants/seeded.jsonl and docs/mutants.md with the outcomes."
 )
 @click.option("--random", "count", type=click.IntRange(1), metavar="N", help="Run N changes drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draw.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from importlib import import_module
 from typing import Any
 
@@ -19,9 +18,6 @@ BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu", "spv": "refsim_gpu.mo
 ALWAYS = ("cpu", "cpu:emulated")
 #: What can be asked for, as errors list it.
 NAMES = (*ALWAYS, "gpu", "gpu:N", "spv:DIR")
-
-#: Old name -> new name.
-RENAMED = {"cpu:model": "cpu:emulated"}
 
 
 def backend(kind: str) -> Any:
@@ -45,16 +41,12 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
     emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute; ``gpu:N@coop=off`` without
     cooperative matrices. ``spv:DIR`` runs there the SPIR-V modules that another build left in the folder DIR;
-    ``spv:DIR@OPTIONS`` says which device and which modules. The old name ``cpu:model`` still works, with a note on
-    stderr. ``threads`` is used by ``cpu`` only. Any other name, ``NAME`` or ``NAME:ARGUMENTS``, is looked for among
-    the executors of installed packages (`refsim.exec.plugin`).
+    ``spv:DIR@OPTIONS`` says which device and which modules. ``threads`` is used by ``cpu`` only. Any other
+    name, ``NAME`` or ``NAME:ARGUMENTS``, is that of an executor of an installed package (`refsim.exec.plugin`).
 
     Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used,
     PluginError if the executor of another package cannot be opened.
     """
-    if name in RENAMED:
-        print(f"refsim: note: executor {name} is now called {RENAMED[name]}", file=sys.stderr)
-        name = RENAMED[name]
     kind, colon, rest = name.partition(":")
     if (
         not colon and kind.partition("@")[0] == "gpu"

@@ -102,11 +102,6 @@ def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> 
     refsim("inspect", file, "--route", f"{BINARY.name}=linear").refused("--route needs --plan")
 
 
-def test_routes_may_be_asked_for_by_their_old_names(refsim, models: Path) -> None:
-    done = refsim("inspect", models / "mixed_ops.pte", "--plan", "--route", f"{BINARY.name}=rows")
-    assert "route rows is now called via_nhwc" in done.err and " via_nhwc " in done.out
-
-
 def test_the_kernels_of_another_executor(refsim, models: Path) -> None:
     path = str(models / "linear_head.pte")
     own = json.loads(refsim("inspect", path, "--json").out)["delegates"][0]["operators"]

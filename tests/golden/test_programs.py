@@ -37,7 +37,7 @@ from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
 
-MUTANTS = CHECKOUT / "docs" / "mutants.jsonl"
+MUTANTS = CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
 FEW = 12
 
 

@@ -1,4 +1,4 @@
-"""The outcomes on all mutants as they were last found: docs/mutants.jsonl, and docs/mutants.md made of it."""
+"""The outcomes on all mutants as they were last found: tests/mutants/seeded.jsonl, and docs/mutants.md made of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TITLES = {CPU: "CPU", GPU: "lavapipe", LOWERING: "lowering"}
 
 
 def record_path() -> Path:
-    return CHECKOUT / "docs" / "mutants.jsonl"
+    return CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
 
 
 def page_path() -> Path:
@@ -133,7 +133,8 @@ _PAGE = """# Bugs that must be noticed
 
 Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
 launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
-`refsim mutate --record`, which keeps the outcomes in docs/mutants.jsonl; `refsim mutate --id ID` runs one again.
+`refsim mutate --record`, which keeps the outcomes in tests/mutants/seeded.jsonl;
+`refsim mutate --id ID` runs one again.
 
 {totals}
 On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that

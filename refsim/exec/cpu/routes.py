@@ -47,19 +47,6 @@ LARGER = ("winograd4", "winograd2")
 #: Routes whose kernels can look the bytes that they make up in a table.
 JOINS = ("depthwise", AMX, AMX_EMULATED, *LARGER, "gemv", "gemm8", "gemm", LUT)
 
-#: What routes were called before; the command line still takes these names.
-RENAMED = {
-    "tables": LUT,
-    "fused": FMA,
-    "flat": LINEAR,
-    "rows": VIA_NHWC,
-    "cross": "transpose",
-    "along": "contiguous",
-    "across": "strided",
-    "chained": "via_4c",
-    "model": EMULATED,
-}
-
 #: Stands for every operator where routes are asked for.
 ANY = "*"
 

@@ -1,4 +1,4 @@
-"""The outcomes on generated mutants: their totals, and docs/mutants-random.jsonl with one run of a fresh seed."""
+"""The outcomes on generated mutants: their totals, and random.jsonl with one run of a fresh seed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FOLDERS = re.compile(
 
 
 def record_path() -> Path:
-    return CHECKOUT / "docs" / "mutants-random.jsonl"
+    return CHECKOUT / "tests" / "mutants" / "generated" / "random.jsonl"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def write(
     first: int | None = None,
     note: str = "",
 ) -> None:
-    """Write docs/mutants-random.jsonl: a line about the run, then a line per change. ``note``: what became of it."""
+    """Write random.jsonl: a line about the run, then a line per change. ``note``: what became of it."""
     head = {"count": count, "seed": seed, "left_out": left_out, "first": first, "note": note}
     rows = [json.dumps(head), *(json.dumps(_kept(each)) for each in verdicts)]
     atomic_write.write(record_path(), "".join(row + "\n" for row in rows).encode())
