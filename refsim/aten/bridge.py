@@ -17,6 +17,7 @@ from refsim.aten.table import TABLE, row_of
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import GraphError, RefsimError, UnknownOperatorError
 from refsim.core.extras import TORCH_FIX
+from refsim.core.resize import Resize
 
 _NAME = re.compile(r"^(?P<space>\w+)(?:\.|::)(?P<base>\w+)(?:\.(?P<overload>\w+))?$")
 
@@ -123,6 +124,24 @@ def defects(name: str, args: Sequence[Any]) -> tuple[str, ...]:
         with suppress(TypeError, ValueError, IndexError, ArithmeticError):
             found += [defect.note] if defect.applies(*args) else []
     return tuple(found)
+
+
+def resize(name: str, args: Sequence[Any]) -> Resize | None:
+    """What ET-VK gets wrong about the result's shape for these arguments, which are as for `defects`."""
+    match = _NAME.match(name)
+    row = None if match is None else row_of(match["base"], match["overload"])
+    if row is None or row.resize is None:
+        return None
+    with suppress(TypeError, ValueError, IndexError):
+        return row.resize if row.resize.applies(*args) else None
+    return None
+
+
+def takes_prefix(name: str) -> bool:
+    """Whether an operator's result is the first elements of its first tensor."""
+    match = _NAME.match(name)
+    row = None if match is None else row_of(match["base"], match["overload"])
+    return row is not None and row.prefix
 
 
 #: Arguments that say where and how a tensor lies in memory: nothing to an array.

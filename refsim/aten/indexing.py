@@ -10,6 +10,7 @@ import numpy as np
 
 from refsim.aten.elementwise import dtype_of
 from refsim.aten.row import Float, axis, contiguous, sized
+from refsim.core.resize import STALE_ROWS
 
 
 def _dtype(code: Any, default: Any) -> np.dtype[Any]:
@@ -178,7 +179,7 @@ ROWS = (
     Float("arange.start arange.start_step arange.start_out", arange_from),
     Float("index", index),
     Float("index_put index_put_", index_put),
-    Float("index_select", index_select),
+    Float("index_select", index_select, resize=STALE_ROWS),
     Float("gather", gather),
     Float("scatter", scatter),
     Float("scatter_add", scatter_add),

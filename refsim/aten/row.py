@@ -14,6 +14,7 @@ from refsim.aten.within import Within
 from refsim.core import size_limit
 from refsim.core.layout import W
 from refsim.core.qmath import CANONICAL, Profile, mul_add
+from refsim.core.resize import Resize
 
 
 class Exact(Enum):
@@ -66,6 +67,8 @@ class Float:
     `refsim.aten.within`, None where nobody has said them; ``note`` where the shader is not what ATen means;
     ``defects`` for which arguments it is wrong.
     ``outline``: arguments with which the same function finds a result of the same shape sooner.
+    ``resize``: what ET-VK gets wrong about the result's shape where a run has another shape than the bound.
+    ``prefix``: the result is the first elements of the first tensor, as many as its own shape has.
     ``pointwise``: an element of the result follows from the elements at the same place of tensors of one shape.
     """
 
@@ -79,6 +82,8 @@ class Float:
     note: str = ""
     pointwise: bool = False
     outline: Callable[..., tuple[Any, ...]] | None = None
+    resize: Resize | None = None
+    prefix: bool = False
     defects: tuple[FloatDefect, ...] = ()
 
     def function(self, place: Place | None) -> Callable[..., Any]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.row import Float, axis, contiguous, sized
+from refsim.core.resize import NEGATIVE_DIMS_STOP, STALE_ROWS
 
 
 def view(x: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -180,9 +181,9 @@ def narrow(x: np.ndarray, dim: int, start: int, length: int) -> np.ndarray:
 
 
 ROWS = (
-    Float("view view_copy reshape _reshape_copy _unsafe_view et_view", view),
+    Float("view view_copy reshape _reshape_copy _unsafe_view et_view", view, prefix=True),
     Float("flatten", flatten),
-    Float("permute permute_copy", permute),
+    Float("permute permute_copy", permute, resize=NEGATIVE_DIMS_STOP),
     Float("transpose transpose_copy", transpose),
     Float("t t_copy", t),
     Float("unsqueeze unsqueeze_copy", unsqueeze),
@@ -191,8 +192,8 @@ ROWS = (
     Float("repeat", repeat),
     Float("select select_copy", select),
     Float("slice slice_copy", slice_),
-    Float("split split_copy split_with_sizes split_with_sizes_copy", split),
-    Float("chunk", chunk),
+    Float("split split_copy split_with_sizes split_with_sizes_copy", split, resize=STALE_ROWS),
+    Float("chunk", chunk, resize=STALE_ROWS),
     Float("unbind unbind_copy", unbind),
     Float("cat", cat),
     Float("stack", stack),

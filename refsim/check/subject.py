@@ -26,6 +26,7 @@ from refsim.formats.vkgraph.schema import (
 )
 from refsim.graph.build import nodes_of_calls
 from refsim.graph.graph import Node
+from refsim.graph.shapes import SYMBOLS
 
 BUFFER, TEXTURE_3D, TEXTURE_2D = (STORAGES[code] for code in (0, 1, 2))
 #: The key of the compile spec that says where tensors lie whose storage the file leaves open.
@@ -160,7 +161,7 @@ class Delegate:
             zip(self.graph.chain, nodes_of_calls(self.blob), strict=True)
         ):
             found.append(Call(self, step, number, operator, tuple(nodes)))
-            number += max(len(nodes), 1)
+            number += 0 if operator.name in SYMBOLS else max(len(nodes), 1)
         return tuple(found)
 
     def place(self, value: int | None = None) -> Place:

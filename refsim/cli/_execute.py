@@ -351,6 +351,15 @@ def note(node: Node) -> str | None:
     return "; ".join(filter(None, (node.upstream, "" if row is None else row.note))) or None
 
 
+def misshaped(model: Model) -> list[dict[str, Any]]:
+    """The operators whose output ET-VK gives another shape than the run has here, as plain data."""
+    return [
+        {"delegate": number, "node": node.number, "operator": node.operator, "what": row.note}
+        for number, graph in model.graphs.items()
+        for node, row in graph.misshaped()
+    ]
+
+
 def kernels(node: Node) -> str:
     """The kernels that a node dispatches, in order; the library that runs a float operator; or ``definition``."""
     if node.meaning is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from refsim.cli._buffers import GivenInputs, inputs_options
 from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
-from refsim.cli._execute import COLUMNS, DROP, Result, execute, unwatched_lines
+from refsim.cli._execute import COLUMNS, DROP, Result, execute, misshaped, unwatched_lines
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._given import same_run
 from refsim.cli._main import DIFFERENT, SAME
@@ -143,6 +143,7 @@ def command(
         )
     fix = fix_of(recorded, model)
     whole = Completeness(golden, result.needed, result.compared, partial, notes, fix) if golden else None
+    wrong = misshaped(model)
     if as_json:
         print_json(
             "run",
@@ -153,6 +154,7 @@ def command(
                 "nodes": [row.as_json() for row in result.rows],
                 "outputs": verdicts,
                 "unwatched": result.apart,
+                **({"upstream": wrong} if wrong else {}),
                 "dumped": result.dumped,
                 "golden": golden,
                 "golden_without_buffer": result.unmatched,
@@ -174,6 +176,8 @@ def command(
                 say(line)
         for verdict in verdicts:
             say(verdict_text(verdict, expect))
+        for one in wrong:
+            say(f"ExecuTorch differs at this shape: node {one['node']} {one['operator']}: {one['what']}")
         for line in unwatched_lines(result.apart):
             say(line)
         if not same:

@@ -13,7 +13,7 @@ from refsim.bytediff.hypotheses.defects import known
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import best_of
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
-from refsim.device import floats
+from refsim.device import floats, resized
 from refsim.device.doubts import doubted
 from refsim.device.dumped import Buffers, Strayed, dumped_inputs
 from refsim.device.row import GIVEN, Row
@@ -54,7 +54,10 @@ def bisect(
         before: dict[str, BoundCase] = {}
         strayed = Strayed(model, recorded, others)
 
+        right: dict[str, PackedBuffer] = {}
+
         def visit(traced: Traced) -> None:
+            right.update((n, held) for n, held in traced.outputs.items() if isinstance(held, PackedBuffer))
             diverged = strayed.reached(traced)
             if traced.bound is not None:
                 told = sum(row.wrong and row.output not in excused for row in rows)
@@ -74,7 +77,7 @@ def bisect(
             tell()
 
         trace(model, inputs, executor_named("cpu"), visit)
-        return rows
+        return resized.told(model, recorded, rows, right) if any(row.unfit for row in rows) else rows
 
     rows = walk()
     doubts = doubted(model, recorded, inputs, rows, options.get("profile")) if unsaid else {}

@@ -61,10 +61,17 @@ def build(
     """
     graph = bound(blob, where, target)
     if of is not None:
-        graph = replace(graph, bound=of)
+        graph = _noted(replace(graph, bound=of))
     _check_interface(graph)
     _check_order(graph, runs)
     return graph
+
+
+def _noted(graph: Graph) -> Graph:
+    """A copy at other shapes whose nodes say what upstream gets wrong about these."""
+    said = {node.number: row.note for node, row in graph.misshaped()}
+    nodes = (replace(n, notes=(*n.notes, said[n.number])) if n.number in said else n for n in graph.nodes)
+    return replace(graph, nodes=tuple(nodes))
 
 
 def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:

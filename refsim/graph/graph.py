@@ -14,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten import bridge
 from refsim.aten.row import Place
 from refsim.core.errors import GraphError
 from refsim.core.layout import Layout, W
+from refsim.core.resize import Resize
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
@@ -163,6 +165,38 @@ class Graph:
         """Bytes of all values that a run makes or is given."""
         used = {value for node in self.nodes for value in node.outputs} | set(self.inputs)
         return sum(self.tensors[value].nbytes for value in used)
+
+    def resize(self, node: Node) -> Resize | None:
+        """What ET-VK gets wrong about the shape of a node's output where that is not the bound's; None if nothing."""
+        held = node.call or node.meaning
+        if held is not None:
+            shapes = [self.tensors[value].shape for value in node.inputs.values()]
+            found = held.op.resize
+            return found if found is not None and found.applies(*shapes) else None
+        args = [
+            self.tensors[a.id].shape if isinstance(a, Ref) and a.id in self.tensors else a for a in node.args
+        ]
+        return bridge.resize(node.name, args)
+
+    def misshaped(self) -> Iterator[tuple[Node, Resize]]:
+        """The nodes of a copy whose output ET-VK gives another shape than the operator means, or none at all.
+
+        Those are left out of whose outputs everything that reads them takes the first elements, which are right.
+        """
+        for node in self.nodes if self.bound is not None else ():
+            found = self.resize(node)
+            if found is not None and any(self._misread(value, found) for value in node.outputs):
+                yield node, found
+
+    def _misread(self, value: int, resize: Resize) -> bool:
+        """Whether somebody sees that a value keeps sizes of the bound."""
+        bound, meant = self.root.tensors[value].shape, self.tensors[value].shape
+        if not resize.wrong(bound, meant):
+            return False
+        first = next(dim for dim, pair in enumerate(zip(bound, meant, strict=True)) if pair[0] != pair[1])
+        in_front = resize.stops or value in self.outputs or any(size != 1 for size in meant[:first])
+        readers = (node for node in self.nodes if value in node.reads)
+        return in_front or not all(bridge.takes_prefix(node.name) for node in readers)
 
     def q8ta_nodes(self) -> Iterator[Node]:
         return (node for node in self.nodes if node.prepared is not None)

@@ -26,6 +26,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, flags, int32
 from refsim.core.qmath import check_bias, check_k, f32, flush, mul_add, to_int8_added
+from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4
@@ -348,6 +349,7 @@ OP = OpSpec(
     name=NAME,
     serialized="et_vk.linear_dq8ca_q4gsw.default",
     family=Family.GROUP_LINEAR,
+    resize=FOUR_DIMS_STOP,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         Arg("scale", Kind.INPUT, (WIDTH_PACKED,)),

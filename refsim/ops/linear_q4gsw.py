@@ -27,6 +27,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED, W
 from refsim.core.push import PushWords, SpecWords, flags, hashed, int32, tensor
 from refsim.core.qmath import check_bias, f32, flush, mul_add
+from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
@@ -297,6 +298,7 @@ OP = OpSpec(
     name="linear_q4gsw",
     serialized="et_vk.linear_q4gsw.default",
     family=Family.WEIGHT_ONLY,
+    resize=FOUR_DIMS_STOP,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         Arg("weight", Kind.CONST, dtype=np.uint8),

@@ -16,6 +16,7 @@ import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
+from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import float_linear, linear
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
@@ -79,6 +80,7 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.linear_q8ta_q8csw.default",
     family=Family.FLOAT_LINEAR,
+    resize=STALE_ROWS,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         *float_linear.ARGS,

@@ -16,6 +16,7 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
+from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
@@ -85,6 +86,7 @@ OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
     family=Family.RELAYOUT,
+    resize=STALE_ROWS,
     args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT)),
     params=Params,
     define=define,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
+from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_BATCH
@@ -66,6 +67,7 @@ OP = OpSpec(
     name="q8ta_conv2d",
     serialized="et_vk.q8ta_conv2d.default",
     family=Family.CONVOLUTION,
+    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,

@@ -18,6 +18,7 @@ from refsim.core.lanes import lane, splat
 from refsim.core.launch import Launch, column_local
 from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
+from refsim.core.resize import BOUND_BATCH
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
@@ -207,6 +208,7 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_dw.default",
     family=Family.DEPTHWISE,
+    resize=BOUND_BATCH,
     args=conv.args(weight_channels=2),
     params=Params,
     define=define,

@@ -16,6 +16,7 @@ from refsim.core import index
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.layout import C, H, W
+from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.conv import (
@@ -101,6 +102,7 @@ OP = OpSpec(
     serialized="et_vk.q8ta_conv2d_general.default",
     exported=False,
     family=Family.CONVOLUTION,
+    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,

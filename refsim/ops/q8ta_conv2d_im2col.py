@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.errors import ShapeError
+from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_BATCH
@@ -73,6 +74,7 @@ OP = OpSpec(
     serialized="et_vk.q8ta_conv2d_im2col.default",
     exported=False,
     family=Family.CONVOLUTION,
+    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,

@@ -18,6 +18,7 @@ from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
+from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
@@ -156,6 +157,7 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_pw.default",
     family=Family.CONVOLUTION,
+    resize=BOUND_BATCH,
     args=conv.args(x_layouts=(PACKED_4W4C,)),
     params=Params,
     define=define,

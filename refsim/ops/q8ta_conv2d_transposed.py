@@ -17,6 +17,7 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4, splat
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
+from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
@@ -203,6 +204,7 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_transposed.default",
     family=Family.CONVOLUTION,
+    resize=BOUND_BATCH,
     args=conv.args(transposed=True),
     params=Params,
     define=define,

@@ -16,6 +16,7 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, W
+from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
@@ -103,6 +104,7 @@ OP = OpSpec(
     name="q8ta_linear_gemv",
     serialized="et_vk.q8ta_linear_gemv.default",
     family=Family.LINEAR,
+    resize=STALE_ROWS,
     args=linear.args(PACKED_4W),
     params=Params,
     define=define,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 from check.broken import PAIRS, embedding, q4gsw
@@ -173,6 +174,7 @@ def dynamic(graph: Graph) -> bytes:
     return passing(graph, 0, shape_dynamism=1)
 
 
+DYNAMIC = Path(__file__).parents[1] / "data" / "dynamic"
 Make = Callable[[], bytes]
 #: Rule, a file that shows it, its sound twin (None where there is no such thing).
 EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
@@ -305,8 +307,33 @@ EXAMPLES: tuple[tuple[str, Make, Make | None], ...] = (
     ("weight-texture", lambda: conv(kernel=3, channels=21848), lambda: conv(kernel=3, channels=21844)),
     (
         "fixed-operator",
+        lambda: dynamic(Graph().call("et_vk.grid_priors.default", IMAGE, 8, 0.5, T((30, 2)))),
         lambda: dynamic(Graph().call("aten.flip.default", IMAGE, [2], like(IMAGE))),
-        lambda: dynamic(relu()),
+    ),
+    (
+        "unresized-output",
+        lambda: (DYNAMIC / "clone_branch.pte").read_bytes(),
+        lambda: (DYNAMIC / "fcn_add.pte").read_bytes(),
+    ),
+    (
+        "unresized-output",
+        lambda: (DYNAMIC / "batch_conv.pte").read_bytes(),
+        lambda: (DYNAMIC / "im2col.pte").read_bytes(),
+    ),
+    (
+        "resize-stops",
+        lambda: (DYNAMIC / "perm_neg.pte").read_bytes(),
+        lambda: (DYNAMIC / "arange_pos.pte").read_bytes(),
+    ),
+    (
+        "bound-by-elements",
+        lambda: (DYNAMIC / "fcn_add.pte").read_bytes(),
+        lambda: (DYNAMIC / "tok_emb.pte").read_bytes(),
+    ),
+    (
+        "unchecked-dim",
+        lambda: (DYNAMIC / "lin_rows.pte").read_bytes(),
+        lambda: (DYNAMIC / "tok_emb.pte").read_bytes(),
     ),
     ("dynamic-input", lambda: dynamic(relu()), lambda: program(relu())),
     ("operator-layout", lambda: linear(8, 16, layout=INT8_4W4C), lambda: linear(8, 16)),

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from device.simulated import Runtime
 
+from refsim.check.finding import Level
+from refsim.check.run import check
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
+from refsim.core.tensor import TensorDesc
 from refsim.device.delegate_gap import gaps_of
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import read_folder
 from refsim.graph.interpreter import Event
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
-from recorded_shapes import Shape, model, path
+from recorded_shapes import DEFECTS, FOLDER, NAMES, Shape, model, path
 
 FCN, SLICE = path("fcn_add"), path("seq_slice")
 
@@ -114,3 +119,60 @@ def test_recorded_calls_of_a_delegate_have_the_shapes_of_their_inputs() -> None:
     assert [(gap.shape, gap.differing) for gap, _ in rows] == [((1, 9, 8), 0), ((1, 18, 4), 0)]
     with pytest.raises(ShapeError):
         gaps_of(whole, 1, [one.inputs[0][0], middle, *outs], executor_named("cpu"), "here")
+
+
+def dumped(folder: Path, one: Shape) -> Path:
+    """What the runtime wrote at a shape, as a dump folder: each buffer with the sizes that its tensor had."""
+    folder.mkdir()
+    graph = model(one.program).graphs[0]
+    with zipfile.ZipFile(FOLDER / f"{one.program}.shapes.zip") as archive:
+        rows = json.loads(archive.read(f"s{one.number}/delegate0.json"))
+        for row in rows:
+            if "raw" not in row:
+                continue
+            name, layout = f"delegate0_v{row['value']}", graph.tensors[row["value"]].layout
+            assert layout is not None
+            nbytes = TensorDesc(tuple(row["sizes"]), layout).nbytes
+            raw = archive.read(f"s{one.number}/{row['raw']}")[:nbytes]
+            (folder / f"{name}.bin").write_bytes(raw)
+            about = {"value": name, "shape": row["sizes"], "layout": layout.name, "dtype": "int8"}
+            (folder / f"{name}.json").write_text(json.dumps(about))
+    return folder
+
+
+def test_a_clone_that_was_not_resized(refsim, tmp_path: Path) -> None:
+    """Its elements lie at the bound's places, all that follows has the bound's shape, and the file is warned of."""
+    for number, elements in ((1, 1408), (2, 1152), (3, 240)):
+        one = Shape("clone_branch", number)
+        dump = dumped(tmp_path / f"dump{number}", one)
+        given = saved(tmp_path, one)
+        done = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump, "--json")
+        assert done.status == 1 and done.json["wrong"] == ["delegate0_v40"]
+        stale = 2048 - elements
+        text = (
+            f"not resized: it has the bound's shape 1x8x16x16; all {elements} elements lie right, where the bound has "
+            f"them, and {stale} other elements are stale rows"
+        )
+        assert done.json["causes"] == {"delegate0_v40": text}
+        text = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump).out
+        assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
+
+
+def test_a_run_says_what_the_runtime_gets_wrong(refsim, tmp_path: Path) -> None:
+    for name, number, what in (("clone_branch", 1, ["aten.clone"]), ("fcn_add", 1, []), ("attn_da4w", 1, [])):
+        given = saved(tmp_path, Shape(name, number))
+        found = refsim("run", path(name), "-i", given, "--json").json.get("upstream", [])
+        assert [row["operator"].replace("q8ta_clone", "aten.clone") for row in found] == what
+    bound = refsim(
+        "run", path("clone_branch"), "-i", saved(tmp_path, Shape("clone_branch", 0)), "--json"
+    ).json
+    assert "upstream" not in bound
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_are_warned_of_where_the_runtime_is_wrong(name: str) -> None:
+    warned = {f.rule for f in check(path(name)) if f.level is Level.WARNING} - {"known-defect"}
+    stops = {"perm_neg", "w4_4d"}
+    assert warned == (
+        {"resize-stops"} if name in stops else {"unresized-output"} if name in DEFECTS else set()
+    )

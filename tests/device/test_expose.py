@@ -28,7 +28,6 @@ from refsim.formats.pte.edit import ProgramEditor, single_delegate
 from refsim.formats.pte.read import read_pte
 from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.formats.vkgraph.schema import SymInt
 from refsim.graph.interpreter import Event
 from refsim.ops.base.target import Target
 
@@ -248,7 +247,6 @@ REFUSALS: dict[str, tuple[str, Callable[[Model], bytes], str]] = {
     ),
     "two chains": ("linear_head", with_plan(chains=lambda plan: plan.chains * 2), "more than one chain; got 2"),
     "dynamic tensors": ("linear_head", with_plan(values=dynamic), "dynamic shapes"),
-    "symbolic ints": ("linear_head", with_blob(lambda graph: graph.value(SymInt(3))), "dynamic shapes.*a SymInt"),
     "a packed border": ("linear_head", packed_border, "a packed int8 input: the runtime stages a quarter"),
 }  # fmt: skip
 

@@ -15,6 +15,7 @@ from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
 from refsim.core.push import PushWords, SpecWords
+from refsim.core.resize import Resize
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Arg, Kind
@@ -201,6 +202,7 @@ class OpSpec:
     - ``aliases``: other names under which graphs hold the operator.
     - ``int4``: how the operator uses 4-bit weights, if it does.
     - ``matrix(call)``: a call as one matrix product, for devices that multiply matrices.
+    - ``resize``: what upstream gets wrong about the output's shape where a run has another shape than the bound.
     - ``defects``: what upstream's kernel is known to do wrong for calls that kernels here take.
     - ``module``: how upstream's host calls its own kernel, for executors that run modules of another build.
     """
@@ -251,6 +253,7 @@ class OpSpec:
     aliases: tuple[str, ...] = ()
     int4: GroupedWeight | None = None
     matrix: Callable[[Call], MatrixProblem] | None = None
+    resize: Resize | None = None
     defects: Sequence[Defect] = ()
     module: ModuleCall | None = None
 

@@ -1,0 +1,72 @@
+"""Buffers of a device's run that have the bound's shape, where an operator should have had a smaller one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
+from refsim.core.tensor import TensorDesc
+from refsim.device.dumped import Buffers
+from refsim.device.row import Row
+from refsim.exec.model import Model
+from refsim.graph.graph import Graph, Node
+
+
+def told(model: Model, recorded: Buffers, rows: Sequence[Row], right: dict[str, PackedBuffer]) -> list[Row]:
+    """The rows, of which those whose buffer has the bound's shape say why.
+
+    ``right``: what the operators of these rows should have written, by their outputs.
+    """
+    return [_told(model, recorded, row, right.get(row.output)) for row in rows]
+
+
+def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
+    graph = model.graphs[row.delegate]
+    if not row.unfit or graph.bound is None:
+        return row
+    node = next(n for n in graph.nodes if n.number == row.node)
+    desc = graph.bound.tensors[node.outputs[0]].desc
+    if desc is None or recorded.unfit(row.output, desc):
+        return row
+    shape = "x".join(map(str, desc.shape))
+    own = next((resize for other, resize in graph.misshaped() if other is node), None)
+    if own is not None:
+        cause = f"not resized: it has the bound's shape {shape}{_places(recorded, row, desc, right)}"
+        return replace(row, wrong=True, cause=cause)
+    if (source := _source(graph, node)) is not None:
+        return replace(row, cause=f"the bound's shape: it follows from {source}, which is not resized")
+    return row
+
+
+def _places(recorded: Buffers, row: Row, desc: TensorDesc, right: PackedBuffer | None) -> str:
+    """Whether the right elements lie where the bound has them, and how many stale ones lie beside them."""
+    if right is None or not desc.is_int8:
+        return ""
+    raw = recorded.beside(row.output, PackedBuffer(desc))
+    held = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype).unpack()
+    inside = held[tuple(slice(size) for size in right.desc.shape)]
+    wrong = int(np.count_nonzero(inside != right.unpack()))
+    stale = counted(held.size - inside.size, "other element")
+    if wrong:
+        return f"; {wrong} of {counted(inside.size, 'element')} differ, and {stale} are stale rows"
+    return f"; all {counted(inside.size, 'element')} lie right, where the bound has them, and {stale} are stale rows"
+
+
+def _source(graph: Graph, node: Node) -> Node | None:
+    """The first operator before a node, on a way to it, that upstream does not resize."""
+    wrong = {id(other) for other, resize in graph.misshaped() if not resize.stops}
+    makers = {value: other for other in graph.nodes for value in other.outputs}
+    seen, waiting = set(), [node]
+    found: list[Node] = []
+    while waiting:
+        for value in waiting.pop().reads:
+            before = makers.get(value)
+            if before is not None and id(before) not in seen:
+                seen.add(id(before))
+                waiting.append(before)
+                found += [before] if id(before) in wrong else []
+    return min(found, key=lambda one: one.number, default=None)
