@@ -351,6 +351,21 @@ def _float(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
+def _layer_norm(rng: Rng, number: int) -> Chain:
+    """Rows of an image, or of a matrix, each normalized by its own mean and deviation."""
+    shape: Shape = ((2, 5, 7, 19), (9, 68), (1, 6, 4, 70), (3, 5, 33))[number % 4]
+    draft, q = _Draft("layer norm", rng, shape), _quantization(rng, number)
+    layout = "4W" if len(shape) < 4 else _BY_CHANNELS[number % 3]
+    draft.quantize(q, layout)
+    draft.dequantize(q)
+    rows = (*shape[:-1], 1)
+    draft.floats(LAYER_NORM, [shape[-1]], None, None, 1e-5, shapes=(shape, rows, rows))
+    after = (1 / 32, 3 - number)
+    draft.quantize(after, layout)
+    draft.dequantize(after)
+    return draft.chain()
+
+
 KINDS = (
     Kind("max pool", 16, _max_pool),
     Kind("mean", 12, _mean),
@@ -361,6 +376,7 @@ KINDS = (
     Kind("two clones", 6, _two_clones, joined=False),
     Kind("other zero point", 9, _other_zero),
     Kind("float", 15, _float, joined=False),
+    Kind("layer norm", 4, _layer_norm, joined=False),
 )
 
 COUNT = sum(kind.count for kind in KINDS)

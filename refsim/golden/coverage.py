@@ -240,6 +240,7 @@ def _data() -> Iterable[Feature]:
     for style in SPREAD:
         yield Feature(f"data {style}", _always, _of_style(style))
     yield Feature("sums that cancel", _has_weights, _of_style("cancelling"), False)
+    yield Feature("biases of 2^24 steps", _has_weights, _of_style("far_bias"), False)
     yield Feature(
         "weights of the other sign",
         lambda op: _has_weights(op) or op.int4 is not None,

@@ -59,6 +59,20 @@ def test_some_biases_are_very_large(op: str) -> None:
     assert most > (10_000 if OPS[op].family is Family.DEPTHWISE else 200_000)
 
 
+@pytest.mark.parametrize("op", SUMS)
+def test_far_biases_take_away_sixteen_million_steps(op: str) -> None:
+    """And something is left: elements that do not saturate, of more than one value."""
+    for case in hard(op, "far biases"):
+        bound = bind(case)
+        channels = bound.call.out.shape[OPS[op].channel_dim]
+        bias = bound.call.consts["bias"][:channels].astype(np.float64)  # type: ignore[index]
+        steps = np.abs(bias) / case.params.get("out_scale", case.params["in_scale"])
+        assert (np.abs(steps / 2**24 - 1) < 0.04).all()
+        out = bound.call.expected(bound.inputs).unpack()
+        if out.dtype == np.int8:
+            assert len(np.unique(out[np.abs(out.astype(int)) < 127])) >= 4, case
+
+
 def taken(op: str, kind: str) -> Iterator[tuple[str, bool]]:
     """(route, whether it takes the zero point out in binary32) of the cases of a kind."""
     for case in hard(op, kind):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -202,6 +203,12 @@ def hard(
         params = golden_params(slot, shape.window, shape.groups)
         return params, {"x": shape.x}, {"out_channels": shape.out, "bias": slot.bias}
 
+    def far(slot: CaseSlot) -> Made:
+        """As the case that cancels by its bias, over an image that nearly is one value, in windows inside of it."""
+        params, x, features = cancelling(replace(slot, number=2 * slot.number + 1))
+        inside = {"stride": (1, 1), "padding": params["padding"] if transposed else (0, 0)}
+        return {**params, **inside}, x, features
+
     rows = [
         Hard("cancelling sums", 8, cancelling, "cancelling"),
         Hard("many positions", 2, positions, "position"),
@@ -210,4 +217,4 @@ def hard(
         rows.insert(1, Hard("many channels", 10, wide))
     tail = Hard("tails", len(TAILS), tails, "random")
     count = route_cases.ONES if depthwise or kernel == (1, 1) else route_cases.WINDOWS
-    return (*rows, twins(make), tail, Hard("routes", count, routed))
+    return (*rows, twins(make), tail, Hard("routes", count, routed), Hard("far biases", 4, far, "far_bias"))

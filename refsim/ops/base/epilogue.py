@@ -237,7 +237,10 @@ _WEIGHTS: dict[str, Callable[[Rng, tuple[int, ...], int], np.ndarray]] = {
     "near_ties": lambda rng, shape, k: rng.ints(-2, 2, shape),  # larger ones saturate nearly every output
     "saturation": lambda rng, shape, k: rng.choices([-128, -128, 127], shape),
     "cancelling": lambda rng, shape, k: _one_sign(rng, shape),
+    "far_bias": lambda rng, shape, k: _one_sign(rng, shape),
 }
+#: How many steps of the output a bias of style ``far_bias`` takes away.
+FAR = 2.0**24
 
 
 def _style(features: Mapping[str, Any]) -> str:
@@ -272,7 +275,7 @@ def per_channel(
     With style ``near_ties``, the scales are inexact fractions of the output's scale and the bias is a multiple of it.
     Many sums then lie within an ulp of a tie, where one rounding and two roundings give different bytes. With style
     ``ties`` they are powers of two. With style ``cancelling`` the bias takes away what the zero point leaves of the
-    sums, which may be millions of steps.
+    sums, which may be millions of steps; with style ``far_bias`` it is about `FAR` steps.
     """
     out, style, step = len(sums), _style(features), _step(params)
     if style == "near_ties":
@@ -287,6 +290,11 @@ def per_channel(
     elif style == "cancelling":
         scales = rng.uniform(0.5, 1.5, (out,)) * 40.0 * step / (params.in_scale * 1.4 * 108.0 * k**0.5)
         left = (CANCELLED - params.in_zp) * sums * scales.astype(np.float32).astype(np.float64)
+        bias = rng.uniform(-60.0, 60.0, (out,)) * step - left * params.in_scale
+    elif style == "far_bias":
+        total = (CANCELLED - params.in_zp) * sums
+        scales = rng.uniform(0.97, 1.03, (out,)) * FAR * step / (np.abs(total) * params.in_scale)
+        left = total * scales.astype(np.float32).astype(np.float64)
         bias = rng.uniform(-60.0, 60.0, (out,)) * step - left * params.in_scale
     else:
         spread = 2.0 ** rng.integer(-1, 2) * 40.0 * step

@@ -207,8 +207,15 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
         x, out = route_cases.rows(slot, not rows)
         return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
 
+    def far(slot: CaseSlot) -> Made:
+        """Rows that nearly are one value, and a bias that takes all of it away."""
+        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params["in_zp"] = 1
+        k = _DEEP_K[slot.number % 3]
+        return params, {"x": (5 if rows else 1, k)}, {"out_channels": 41 + slot.number, "bias": True}
+
     found = [Hard("cancelling sums", 8, cancelling, "cancelling"), twins(make)]
     if rows:
         found.append(Hard("many positions", 2, positions, "position"))
     tail = Hard("tails", len(TAILS), tails, "random")
-    return (*found, tail, Hard("routes", route_cases.ROWS, routed))
+    return (*found, tail, Hard("routes", route_cases.ROWS, routed), Hard("far biases", 4, far, "far_bias"))

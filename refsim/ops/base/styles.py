@@ -3,7 +3,8 @@
 ``random`` is uniform. ``position`` encodes in each value its own position, so that a value in the wrong place always
 shows. ``ties`` lands on halves if the scales are powers of two. ``near_ties`` puts many sums within an ulp of a tie.
 ``saturation`` consists of extremes. ``cancelling`` stays close to one extreme, so that sums grow beyond 2**24 and the
-zero point or the bias takes nearly all of them away again.
+zero point or the bias takes nearly all of them away again. ``far_bias`` nearly equals one value, so that the bias may
+take away some 2**24 steps of the output: there binary32 holds whole steps, and no parts of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ def positions(count: int, number: int = 0) -> np.ndarray:
 CANCELLED = -126
 
 
+def _nearly_constant(rng: Rng, count: int) -> np.ndarray:
+    """The cancelled value, and one in a thousand beside it: sums differ by a weight or two."""
+    return CANCELLED + (rng.ints(0, 1023, (count,)) < 1) * rng.choices([-1, 1], (count,))
+
+
 def _extremes(rng: Rng, count: int) -> np.ndarray:
     """-128 and 127 at random, after a first quarter of only -128, which gives the largest sums."""
     values = rng.choices([-128, 127], (count,))
@@ -39,6 +45,7 @@ STYLES: dict[str, Callable[[Rng, int, int], np.ndarray]] = {
     "near_ties": lambda rng, count, number: rng.ints(-128, 127, (count,)),
     "saturation": lambda rng, count, number: _extremes(rng, count),
     "cancelling": lambda rng, count, number: CANCELLED + rng.ints(-2, 2, (count,)),
+    "far_bias": lambda rng, count, number: _nearly_constant(rng, count),
 }
 
 #: The styles that the spread cases of the corpus run through.
