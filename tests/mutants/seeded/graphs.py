@@ -35,8 +35,8 @@ def network(id: str, bug: str, name: str, causes: tuple[str, ...], *edits: tuple
 
 _COUNTED = (
     _GRAPH,
-    "result = _plain(graph, operator.args[-1])",
-    'result = _plain(graph, operator.args[8 if operator.name == "et_vk.q8ta_add.default" else -1])',
+    "result = plain(graph, operator.args[-1])",
+    'result = plain(graph, operator.args[8 if operator.name == "et_vk.q8ta_add.default" else -1])',
 )
 
 # fmt: off
@@ -50,7 +50,7 @@ MUTANTS: tuple[Mutant, ...] = (
       for name in ("ChainedLinears", "ChainedGemvs")),
     network("G3-add", "G3", "Residuals", ("b: not an int8",), (_ADD, "(a.source, b.source, *parameters", "(a.source, b.node, *parameters")),
     network("G4-add", "G4", "AddAlpha", ("output: not an int8",), _COUNTED),
-    network("G4-clone", "G4", "Residuals", ("output: not an int8",), (_GRAPH, "result = _plain(graph, operator.args[-1])", "result = _plain(graph, operator.args[-1 if op is None else len(op.args) - 1])")),
+    network("G4-clone", "G4", "Residuals", ("output: not an int8",), (_GRAPH, "result = plain(graph, operator.args[-1])", "result = plain(graph, operator.args[-1 if op is None else len(op.args) - 1])")),
     network("G5-add", "G5", "AddRelu", ("relu dropped or added",), (_ADD, "return zp == INT8_RANGE[0]", "return True")),
     network("G6-gemv", "G6", "ChainedGemvs", ("without an implementation", "not among the operators"), (_MATCH, "return Operator(spec.serialized,", "return Operator(spec.serialized.replace(\"gemv\", \"gemv_relu\"),")),
     # --- reading graphs -------------------------------------------------------------------------------------
@@ -69,6 +69,6 @@ MUTANTS: tuple[Mutant, ...] = (
         (_MEMORY, "self._turns.append((order.operations, steps))", "self._turns.append((order.operations + self.__dict__.pop(\"late\", []), steps))")),
     model("gpu-S3-pool", "S3", "gpu", (_STALE, "wrote before the buffer"), (_MEMORY, "Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name])", "Lifetime(first[name], first[name])")),
     model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "            if value in memory.writes:\n", "            again, memory.__dict__[\"ran\"] = memory.__dict__.get(\"ran\", False), True\n            if value in memory.writes and not again:\n")),
-    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_MEMORY, "constants[name] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
+    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_MEMORY, "constants[name] = known[digests[name]] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
 )
 # fmt: on
