@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV ?= .venv
 TEST ?=
+# processes that run tests
+WORKERS ?= 2
 
 RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint docs dist bench mutants mutants-random clean gpu-if-possible
+.PHONY: help demo test test-all lint docs dist bench mutants mutants-random clean gpu-if-possible
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## */  make \1\t/' | expand -t 22
@@ -32,9 +34,15 @@ demo: $(VENV)/.installed  ## run a real .pte on the CPU and compare every packed
 	@echo "== running the bundled models; the first run also compiles the kernels (some seconds)"
 	@$(VENV)/bin/refsim demo
 
-test: $(VENV)/.installed gpu-if-possible  ## run all tests, those on a Vulkan device too where there is one
+PYTEST := $(RUN) pytest -n $(WORKERS) --dist loadfile
+
+test: $(VENV)/.installed gpu-if-possible  ## run the tests that take minutes, on a Vulkan device too where there is one
 	@echo "== running the tests"
-	@$(RUN) pytest $(TEST)
+	@$(PYTEST) -m "not long" $(TEST)
+
+test-all: test  ## run the long tests too: other processors, whole corpus on a GPU, seeded bugs, documented commands
+	@echo "== running the long tests"
+	@$(PYTEST) -m long $(TEST)
 
 # A machine without a Vulkan driver, or without the right to install one, still passes; REFSIM_GPU=require forbids that.
 gpu-if-possible: $(VENV)/.installed

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from typing import Any
+
+import pytest
 
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -12,6 +15,19 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark all but a few cases of a test as long where it says so, before ``-m`` chooses."""
+    cases: dict[tuple[object, int], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if (few := item.get_closest_marker("few")) is not None:
+            cases[getattr(item, "function", item), few.args[0]].append(item)
+    for (_, count), found in cases.items():
+        for number, item in enumerate(found):
+            if number * count % len(found) >= count:
+                item.add_marker("long")
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:

@@ -48,6 +48,7 @@ def test_neither_a_quick_machine_nor_a_busy_one_changes_a_page() -> None:
     assert _output._text(0.00042) == "0.00042"
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
 def test_output_is_as_shown(example) -> None:
     if "out/shaders/" in example.command and not [
@@ -148,8 +149,8 @@ def test_files_that_are_named_exist(page: Path) -> None:
             assert (ROOT / name).exists(), name
 
 
-def test_readme_names_every_folder() -> None:
-    text = (ROOT / "README.md").read_text()
+def test_the_page_on_architecture_names_every_folder() -> None:
+    text = (ROOT / "docs/architecture.md").read_text()
     packages = [p.parent for p in (ROOT / "refsim").glob("*/__init__.py")]
     for folder in [*packages, ROOT / "gpu", ROOT / "shaders", ROOT / "golden", ROOT / "bench"]:
         assert f"`{folder.relative_to(ROOT)}/`" in text
@@ -183,6 +184,7 @@ def test_every_page_is_in_the_site() -> None:
     assert sorted(listed) == sorted(there), "list it under nav in docs/site/mkdocs.yml"
 
 
+@pytest.mark.long
 def test_the_gallery_shows_the_buffers_of_the_tests() -> None:
     """Every cause has an entry whose picture is what a kernel with that bug writes."""
     gallery = script("docs/gallery.py")
@@ -194,6 +196,7 @@ def test_the_gallery_shows_the_buffers_of_the_tests() -> None:
     assert sorted(shown) == sorted(hypothesis.name for hypothesis in ALL) == sorted(gallery.LOOK)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_holds_what_its_cells_give(path: Path) -> None:
     console._seed("seeded_bugs.py", "phone")

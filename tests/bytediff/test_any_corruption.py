@@ -89,6 +89,7 @@ def check(draw: st.DataObject, bound: BoundCase) -> None:
         assert (report.differing == 0) == np.array_equal(raw, expected.raw)
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize("op", OPERATORS)
 @settings(deadline=None, max_examples=8)
 @given(st.data())

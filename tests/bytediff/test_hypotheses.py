@@ -38,6 +38,7 @@ def check(name: str, detail: str, bound: BoundCase, wrong: Any, **more: Any) -> 
     assert detail in found[0].detail and found[0].exact, f"{detail} is not in:\n{report}"
 
 
+@pytest.mark.few(63)
 @pytest.mark.parametrize(("name", "detail", "wrong"), ROWS, ids=[f"{n}: {d}" for n, d, _ in ROWS])
 def test_bug_is_named(name: str, detail: str, wrong: Wrong) -> None:
     check(name, detail, *wrong())
@@ -114,6 +115,7 @@ def test_predictions_are_whole_buffers(op: str) -> None:
     assert np.array_equal(ev.expected.raw, before)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize("op", list(OPS))
 def test_another_operator_with_the_same_traits_has_the_same_causes(
     op: str, monkeypatch: pytest.MonkeyPatch

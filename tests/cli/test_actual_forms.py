@@ -45,6 +45,7 @@ def save(words: np.ndarray) -> list[str]:
     return ["words.npy", "bytes.npy", "one.npz", "many.npz", "single", "some", "raw.bin"]
 
 
+@pytest.mark.long
 def test_every_form_of_the_outputs_is_judged(alone: np.ndarray, refsim) -> None:
     desc = read_folder("alone").expected.desc
     shape = ",".join(map(str, desc.shape))

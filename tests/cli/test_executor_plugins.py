@@ -99,6 +99,7 @@ def test_a_test_of_pytest_fails_if_it_refuses_the_case(packed_golden) -> None:
         packed_golden.check_kernel(f"{OTHER}/0005", "vendor")
 
 
+@pytest.mark.long
 def test_golden_verify_counts_what_it_refuses(refsim) -> None:
     given = ("golden", "verify", f"{RELU}/0005", f"{OTHER}/0005", "--workers", 1, "--json", "-x")
     done = refsim(*given, "vendor,vendor:truncate")

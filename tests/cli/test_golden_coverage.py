@@ -14,6 +14,7 @@ from refsim.golden import coverage, route_coverage, rules
 from refsim.ops.base.case import Case
 
 
+@pytest.mark.long
 def test_a_hole_fails(small: Path, refsim) -> None:
     done, text = (refsim("golden", "coverage", "--root", small, *form) for form in (["--json"], []))
     holes = len(done.json["holes"])
@@ -29,6 +30,7 @@ def _cases(op: str) -> tuple[Case, ...]:
     return tuple(rules.cases(op))
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("feature", coverage.FEATURES, ids=lambda f: f.name)
 def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
     """Without the cases that have it, some operator has a hole: no feature is vacuous."""
@@ -47,6 +49,7 @@ def table() -> route_coverage.Table:
     return route_coverage.count(hard)
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("feature", route_coverage.FEATURES, ids=lambda f: f.name)
 def test_every_feature_would_be_missed_on_a_route(
     feature: route_coverage.Feature, table: route_coverage.Table

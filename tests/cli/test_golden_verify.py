@@ -151,6 +151,7 @@ def sabotaged(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{folder / 'site'}{os.pathsep}{ROOT}")
 
 
+@pytest.mark.long
 def test_a_long_diff_is_no_silence(
     small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +161,7 @@ def test_a_long_diff_is_no_silence(
     assert all(failure["differing"] and failure["causes"] for failure in facts["failures"])
 
 
+@pytest.mark.long
 def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
     tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -174,6 +176,7 @@ def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
     assert f"  likely cause: {failure['causes'][0]}" in text.out.splitlines()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("status", ACTS)
 def test_a_case_that_takes_its_process_down_costs_nothing_else(
     status: str, small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
@@ -289,6 +292,7 @@ def test_a_case_needs_no_leading_zeros(small: Path, refsim) -> None:
 # --- threads and instruction sets ------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "options", [("--threads", "3"), ("--isa", "portable"), ("--isa", "portable", "--threads", "2")]
 )

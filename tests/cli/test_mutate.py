@@ -27,6 +27,7 @@ def survivor(monkeypatch: pytest.MonkeyPatch) -> str:
     return NOTHING.id
 
 
+@pytest.mark.long
 def test_two_mutants_end_to_end(refsim) -> None:
     done = refsim("mutate", *(f"--id={name}" for name in CHEAP), "--json")
     assert done.status == 0 and done.json["same"]
@@ -38,6 +39,7 @@ def test_two_mutants_end_to_end(refsim) -> None:
         assert row["case"].startswith(f"{row['subject']}/") and row["files"]
 
 
+@pytest.mark.long
 def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: str) -> None:
     done = refsim("mutate", "--id", survivor, "--id", "cpu-N7-add")
     assert done.status == 1
@@ -60,6 +62,7 @@ def test_list(refsim) -> None:
     ]
 
 
+@pytest.mark.long
 def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
     refsim, monkeypatch: pytest.MonkeyPatch, survivor: str
 ) -> None:
@@ -86,6 +89,7 @@ def test_no_change_that_can_run_here_is_no_success(refsim, monkeypatch: pytest.M
     refsim("mutate", "--random", len(shaders)).refused("mutate: no device", status=3)
 
 
+@pytest.mark.long
 def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(record, "record_path", lambda: tmp_path / "mutants.jsonl")
     monkeypatch.setattr(record, "page_path", lambda: tmp_path / "mutants.md")

@@ -115,6 +115,7 @@ def test_inputs_that_were_not_dumped_are_said_to_be_given(models: Path, tmp_path
     assert "computed from its dumped inputs" not in done.out
 
 
+@pytest.mark.long
 def test_replay_reads_what_the_sidecar_says(
     models: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,6 +160,7 @@ def test_run_says_that_the_inputs_may_be_others(models: Path, refsim) -> None:
     assert right.status == 0 and "other inputs" not in right.out
 
 
+@pytest.mark.long
 def test_what_a_profile_allows_before_the_first_that_diverges_is_named(
     models, tmp_path: Path, refsim
 ) -> None:

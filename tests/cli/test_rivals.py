@@ -63,6 +63,7 @@ def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
     assert said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("verb", [("compare", "-x", "cpu,cpu:emulated"), ("bisect", "-x", "cpu:emulated")])
 def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tmp_path) -> None:
     name, *executors = verb
@@ -100,6 +101,7 @@ def test_repeat(two: None, refsim, models, monkeypatch) -> None:
     assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
 
 
+@pytest.mark.long
 def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
     device_data = models.parent / "device"
     given = ("triage", device_data / "refine_seg.raw.pte", "-i", models / "refine_seg.io.npz",

@@ -117,6 +117,7 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
     assert drawn.op == stored.bound.case.op
 
 
+@pytest.mark.long
 def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
     broken(monkeypatch)
     command = ("sweep", CONV.name, "-n", 40, "-x", "cpu", "--workers", 0, "--failures")

@@ -150,6 +150,7 @@ def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
+@pytest.mark.few(10)
 @pytest.mark.parametrize(("verb", "option"), ROWS, ids=[" ".join(row) for row in ROWS])
 def test_what_is_written_is_named(
     verb: str, option: str, scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch

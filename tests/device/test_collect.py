@@ -112,6 +112,7 @@ def test_every_form_of_outputs(form: str, linear: Run, tmp_path: Path) -> None:
     assert len(rows) == 5 and all(row.run and row.run.differing == 0 for row in rows)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["mixed_ops", "mobilenet_v2_035_96"])
 def test_a_right_device_is_right(name: str, mode: str, tmp_path: Path) -> None:
@@ -129,6 +130,7 @@ def test_a_right_device_is_right(name: str, mode: str, tmp_path: Path) -> None:
     assert all(row.alone.differing == 0 for row in rows if row.alone is not None)
 
 
+@pytest.mark.long
 def test_layouts_that_the_device_chose(tmp_path: Path) -> None:
     """A Mali device packs the input of a convolution in another order; the words are read in that order."""
     (run,) = run_of("refine_seg", tmp_path, Options(), Target(mali=True))

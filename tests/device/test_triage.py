@@ -41,6 +41,7 @@ def test_models_that_are_right_on_a_real_device(name: str) -> None:
     assert summary(found).endswith("each on its own inputs")
 
 
+@pytest.mark.long
 def test_a_byte_that_a_real_device_rounds_once(tmp_path: Path) -> None:
     found = real("refine_seg")
     (v,) = found.suspects
@@ -107,6 +108,7 @@ def test_outputs_that_were_exchanged(tmp_path: Path) -> None:
         triage([(path, [saved(outputs, tmp_path / "o.npz")])], given("linear_head"))
 
 
+@pytest.mark.long
 def test_outputs_that_were_exchanged_behind_a_byte_that_differs(tmp_path: Path) -> None:
     """What each should hold follows from its own inputs: in this run of a real device, 26 buffers differ."""
     file, held = DEVICE / "refine_seg.raw.pte", dict(np.load(DEVICE / "refine_seg.raw.npz"))
@@ -146,6 +148,7 @@ def test_runs_that_part(tmp_path: Path) -> None:
     assert WRONG in {v.kind for v in runs[1].verdicts}
 
 
+@pytest.mark.long
 def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> None:
     """Run 0 has most wrong operators, and the one that parts is right in it: it is wrong in run 1."""
     path, outputs = simulated(tmp_path)

@@ -173,6 +173,7 @@ def test_verify_names_the_case_and_how_to_repeat_it(tmp_path: Path) -> None:
     assert f"  refsim golden verify {UNARY.name}/0003 -x cpu:emulated" in done.stdout.splitlines()
 
 
+@pytest.mark.long
 def test_a_case_that_compiles_longer_than_its_limit_is_in_time(tmp_path: Path) -> None:
     """With an empty cache, Numba alone takes longer to load than this case may take."""
     command = [

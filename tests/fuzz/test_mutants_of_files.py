@@ -20,6 +20,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFSIM_MAX_BYTES", "16M")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("name", FORMATS)
 def test_seeds_are_read(name: str) -> None:
     """Without damage something is accepted, or the mutants would test nothing but the first check."""
@@ -30,6 +31,7 @@ def test_seeds_are_read(name: str) -> None:
     assert not set(found) & set(FINDINGS)
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutants(name: str) -> None:
     """Each is accepted or refused with a typed error. A failure names the mutant and how to make it again."""

@@ -28,6 +28,7 @@ def test_every_operator_has_a_rule_and_cases() -> None:
     assert sorted(OPS) == sorted(rules.RULES) == CORPUS.operators()
 
 
+@pytest.mark.long
 def test_there_are_no_holes() -> None:
     table = coverage.count(entry.case for op in CORPUS.operators() for entry in CORPUS.entries(op))
     assert table.holes() == []
@@ -75,6 +76,7 @@ def test_every_case_on_the_cpu() -> None:
     check_all(["cpu", "cpu:emulated"])
 
 
+@pytest.mark.long
 def test_every_case_on_the_gpu_as_on_the_cpu() -> None:
     try:
         executor_named("gpu")

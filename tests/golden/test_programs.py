@@ -137,6 +137,7 @@ def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> 
         list(programs.programs(rows, 2_000))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("op", "rule", "count"),
     [("q8ta_pixel_shuffle", "pixel-shuffle", 66), ("q8ta_quantize", "prepack-rank", 10)],
@@ -284,6 +285,7 @@ def test_nothing_written_is_said_so(tmp_path: Path) -> None:
 SEEDED = ("cpu-N5-relu", "cpu-I1-q8ta_linear")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", SEEDED)
 def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[Numbered]], tmp_path: Path) -> None:
     mutant = ALL[name]

@@ -90,6 +90,7 @@ def test_it_writes_compares_and_fails(project: pytest.Pytester) -> None:
     run(project, "--packed-golden-regen", "none", "-k", "one/a").stdout.fnmatch_lines(["nothing changed"])
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("call", "says"),
     [
@@ -148,6 +149,7 @@ def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
     assert not (project.path / "packed_golden").exists()
 
 
+@pytest.mark.long
 def test_the_documented_example(project: pytest.Pytester) -> None:
     """docs/pytest.md: its files are written and its commands run in the order of the page, with that output."""
     page = (ROOT / "docs" / "pytest.md").read_text()

@@ -25,6 +25,7 @@ SMALL = [
 ]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("row", SMALL, ids=lambda row: row.name)
 def test_a_row_is_measured_and_right(device: Device, row) -> None:
     call, inputs = bound_row(row)
@@ -35,6 +36,7 @@ def test_a_row_is_measured_and_right(device: Device, row) -> None:
     assert EmulatedExecutor().run_call(call, inputs) == out
 
 
+@pytest.mark.long
 def test_every_tile_is_timed_and_compared(device: Device) -> None:
     """With emulated instructions: of the smallest product, whole and with K in parts where that is done."""
     row = min((row for row in ROWS if row.macs and OPS[row.op].matrix is not None), key=lambda row: row.macs)

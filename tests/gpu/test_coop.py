@@ -41,6 +41,7 @@ def executor(request: pytest.FixtureRequest, device: Device) -> Iterator[Kompute
         yield opened
 
 
+@pytest.mark.few(16)
 @pytest.mark.parametrize("splits", [0, MANY], ids=["whole", "in parts"])
 @pytest.mark.parametrize("tile", coopmat.TILES, ids=[tile.name for tile in coopmat.TILES])
 @pytest.mark.parametrize("name", OPERATORS)

@@ -143,6 +143,7 @@ def executor(request: pytest.FixtureRequest, device: Device) -> Iterator[Kompute
         yield opened
 
 
+@pytest.mark.few(50)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]} {case[2][1:]}")
 def test_the_bits_of_the_reference(executor: KomputeExecutor, case: tuple[Any, ...]) -> None:
     for turn, odd in product(range(len(LAYOUTS)), (ODD, SPECIAL)):

@@ -51,6 +51,7 @@ def executor(device: Device) -> Iterator[ModuleExecutor]:
 # --- the same bytes --------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("op", sorted({r.op for r in recorded.every()}))
 def test_recordings(executor: ModuleExecutor, op: str) -> None:
     wanted = [r.id for r in recorded.every() if r.op == op][::EVERY]

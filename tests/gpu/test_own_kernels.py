@@ -54,6 +54,7 @@ def test_a_right_kernel_gives_the_same_bytes(device: Device, twin: Twin) -> None
     assert 10 < taken < 120
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
 def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
     with opened(str(WRONG), [twin.op], device=INDEX) as build:
@@ -64,6 +65,7 @@ def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
         assert build.writer(outcome.wrong[0].tried.candidate.bound.call) == twin.name
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
 def test_a_rerun_says_the_same(device: Device, twin: Twin, capsys: pytest.CaptureFixture[str]) -> None:
     """`again` repeats causes, invocations and source lines; `replay` has the launch of the kernel, too."""

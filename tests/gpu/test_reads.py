@@ -60,6 +60,7 @@ def done(executor: Watching) -> Callable[[str], Ran]:
     return cache(lambda op: reads.ran(executor, op, EACH))
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("op", OPS)
 def test_nothing_is_read_outside(done: Callable[[str], Ran], op: str) -> None:
     found = done(op).outside
@@ -86,6 +87,7 @@ def test_shared_arrays_are_used_to_their_end(done: Callable[[str], Ran], op: str
     assert {key: key[2] - behind for key, behind in used.items()} == {key: SHARED[key[1]] for key in used}
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
 @pytest.mark.parametrize("op", MATRIX_LIKE)
 def test_no_tile_reads_outside(
@@ -122,6 +124,7 @@ def changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
     reads.built.cache_clear()
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("file", "text", "other", "op"), UNSEEN, ids=lambda value: str(value)[:24])
 def test_what_no_byte_shows_is_counted(
     executor: Watching, changed: Callable[[str, str, str], None], file: str, text: str, other: str, op: str
@@ -131,6 +134,7 @@ def test_what_no_byte_shows_is_counted(
     assert found and found[0].startswith("read out of bounds: ") and " in shaders/" in found[0]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("file", "text", "other", "op", "said"), MORE, ids=lambda value: str(value)[:24])
 def test_what_is_fetched_more_often_or_singly_is_told(
     executor: Watching,

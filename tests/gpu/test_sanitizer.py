@@ -49,6 +49,7 @@ def findings(executor: ModuleExecutor, bound: BoundCase, repeats: int = 0) -> li
 # --- right kernels ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("op", OPERATORS)
 def test_nothing_is_said_of_right_kernels(executor: ModuleExecutor, op: str) -> None:
     """That includes that the instrumented module writes the bytes of the plain one."""
@@ -56,6 +57,7 @@ def test_nothing_is_said_of_right_kernels(executor: ModuleExecutor, op: str) -> 
         assert not findings(executor, bound, 2)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     "options", [{"variant": "fallback"}, {"variant": "unsigned"}, {"images": True}], ids=str
 )

@@ -74,6 +74,7 @@ def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, path: Pa
         assert all(np.array_equal(a, b) for a, b in zip(outputs, expected, strict=True))
 
 
+@pytest.mark.few(8)
 @pytest.mark.parametrize("path", [*files("zoo"), *files("networks")], ids=lambda path: path.stem)
 def test_the_zoo_with_nodes_of_the_host_between(
     device: Device, executor: KomputeExecutor, path: Path
@@ -164,6 +165,7 @@ def test_dead_values_leave_their_memory() -> None:
     assert blocks.nbytes < sum(block.nbytes for block in blocks.of.values()) / 3
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("coop", ["auto", "emulated"])
 @pytest.mark.parametrize(
     "net, bounded, steps", [(mobilenet_v2, 35, 69), (resnet50, 16, 79)], ids=["clamps", "relus"]
@@ -267,6 +269,7 @@ def validated(models: list[Path], *arguments: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not system.has_layer(LAYER), reason="no validation layer; fix: apt-get install vulkan-validationlayers"
 )

@@ -10,6 +10,7 @@ from mutants.seeded import ALL
 pytestmark = pytest.mark.skipif(missing(GPU) is not None, reason=str(missing(GPU)))
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["gpu-N3-operand", "gpu-I5-add", "gpu-S3-upload"])
 def test_it_is_killed_and_named(name: str) -> None:
     outcome = run(ALL[name])

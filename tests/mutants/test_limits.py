@@ -61,6 +61,7 @@ def test_waiting_counts_less_but_ends() -> None:
     assert limits.ended_by_limit(ended("\ntime.sleep(60)", waiting=0.5)[0])
 
 
+@pytest.mark.long
 def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_one(): pass\n\ndef test_two():\n    while True: pass\n")
     failed, said, _ = tree.pytest(tmp_path, "test_it.py", each=1.0, most=60.0)
@@ -69,6 +70,7 @@ def test_a_test_that_hangs_is_ended(tmp_path: Path) -> None:
     assert tree.pytest(tmp_path, "test_it.py", 1.0, 60.0) == ("test_it.py::test_one", "assert 1 == 2", ())
 
 
+@pytest.mark.long
 def test_a_test_that_fails_anyway_notices_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     checkout, copy = tmp_path / "checkout", tmp_path / "copy"
     text = "def test_one(): assert 1 == 2\n\ndef test_two(): assert {two}\n"
@@ -92,6 +94,7 @@ def test_slow(number):
 """
 
 
+@pytest.mark.long
 def test_a_slow_machine_fails_no_test_of_properties(tmp_path: Path) -> None:
     """Where nobody says otherwise, an example may take 0.2 s, and a machine with many workers is slow."""
     (tmp_path / "test_it.py").write_text(_SLOW)
@@ -193,6 +196,7 @@ def test_before():
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("name", "words"),
     [

@@ -96,6 +96,7 @@ def test_different_bytes_kill() -> None:
     assert found.how == outcome.KILLED and found.named and found.case.startswith(f"{UNARY.name}/")
 
 
+@pytest.mark.long
 def test_what_changes_nothing_survives() -> None:
     found = seeded("        x, y, z = launch.reached\n", "        x, y, z = tuple(launch.reached)\n")
     assert not found.killed and found.tried == len(cases.chosen(UNARY.name, 2)) and found.rank is None

@@ -19,6 +19,7 @@ from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
 
 
+@pytest.mark.long
 def test_a_draw_repeats_and_has_every_part() -> None:
     drawn = sample.drawn(60, 7)
     assert drawn == sample.drawn(60, 7) and len(drawn) == 60

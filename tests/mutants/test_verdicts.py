@@ -41,6 +41,7 @@ def test_machine_code_is_shared_where_the_text_is_the_same(
     assert made == ["parts", "others"] and len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.long
 def test_a_wrong_lane_is_noticed_and_its_region_named() -> None:
     area, change = next(
         (area, change)
@@ -117,6 +118,7 @@ def test_setup(prepared): pass
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["error", "setup", "claim", "expected"])
 def test_an_error_of_a_test_names_the_function_that_it_came_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
@@ -191,6 +193,7 @@ def test_a_line_that_was_cut_off_is_tried_again(tmp_path: Path) -> None:
     assert record.read_verdicts(path) == [first, second]
 
 
+@pytest.mark.long
 def test_what_fails_here_stops_no_other_change(tmp_path: Path) -> None:
     """Verdicts are kept as they are found, and a second run tries only the others."""
     path = tmp_path / "verdicts"

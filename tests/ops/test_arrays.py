@@ -35,6 +35,7 @@ def test_the_record_has_every_build_with_arrays_of_its_own() -> None:
         assert (path.stem in written) == bool(has), path.stem
 
 
+@pytest.mark.long
 def test_a_longer_array_is_told_with_the_source_that_declares_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a length that is computed from the launch's constants, and of a number."""
     before, plain = specialized.lines(), specialized.module

@@ -103,6 +103,7 @@ def lines(done: subprocess.CompletedProcess[str]) -> dict[str, bool]:
     return dict(marks)
 
 
+@pytest.mark.long
 def test_a_copy_of_an_operator_runs_from_the_start(copy: Path) -> None:
     done = run(copy, "-m", "refsim.ops", "new", NAME)
     assert done.returncode == 0, done.stderr
@@ -139,6 +140,7 @@ def test_what_cannot_be_is_refused(arguments: tuple[str, ...], words: str) -> No
     assert not (ROOT / "refsim/ops/q8ta_x.py").exists()
 
 
+@pytest.mark.long
 def test_the_rest_follows_from_the_file(copy: Path) -> None:
     """Kernel, cases, golden rule, coverage, causes, bench row and words of an operator that nobody names."""
     shutil.copy(EXAMPLE / f"{NAME}.py", copy / "refsim/ops")
@@ -155,6 +157,7 @@ def test_the_rest_follows_from_the_file(copy: Path) -> None:
     assert facts["cause"] == "byte order"
 
 
+@pytest.mark.long
 @pytest.mark.skipif(missing(GPU) is not None, reason=str(missing(GPU)))
 def test_its_shader_writes_the_same_bytes(copy: Path) -> None:
     shutil.copy(EXAMPLE / f"{NAME}.py", copy / "refsim/ops")

@@ -312,6 +312,7 @@ def cases(name: str) -> Iterator[Case]:
     yield from (corpus_case(name, number) for number in range(0, count, max(1, count // 100)))
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize("profile", [CANONICAL, FUSED], ids=lambda p: p.name)
 @pytest.mark.parametrize("name", WITH_FORMULA)
 def test_formula(name: str, profile: Profile) -> None:

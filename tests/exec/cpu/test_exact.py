@@ -98,6 +98,7 @@ def test_other_profiles_take_the_model() -> None:
         assert EXECUTORS[1].choose(prepared).route == "emulated"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("cpu", ["generic", "haswell"])
 def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""

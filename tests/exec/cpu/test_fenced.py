@@ -23,6 +23,7 @@ ROUTES = {"gemm", "depthwise", "transpose", "repack", "contiguous", "strided", "
 pytestmark = pytest.mark.skipif(not hasattr(mmap, "PROT_READ"), reason="pages cannot be closed here")
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("name", ["", "avx2", "portable"])
 def test_nothing_is_read_beyond_the_memory_behind_a_buffer(name: str, threads: int) -> None:

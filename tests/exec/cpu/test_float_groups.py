@@ -156,6 +156,7 @@ def test_groups_of_a_table(group: int) -> None:
         assert check(case, NativeExecutor(2)) == "lookup"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["generic", "haswell"])
 def test_other_processors(name: str) -> None:
     """Code for a lesser processor than the host's, under every profile, in a process of its own."""

@@ -26,6 +26,7 @@ for taps, words in sorted(shapes):
 """
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("processor", ["generic", "haswell", "cascadelake", "sapphirerapids"])
 def test_the_compiler_ends(processor: str) -> None:
     env = {**os.environ, "NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": "", "PYTHONPATH": str(ROOT)}
