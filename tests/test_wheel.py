@@ -64,6 +64,7 @@ def run(site: Path, folder: Path, *arguments: str, more: str = "") -> subprocess
     )
 
 
+@pytest.mark.long
 def test_the_sdist_holds_every_file(built: Built, dist: ModuleType) -> None:
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -72,12 +73,14 @@ def test_the_sdist_holds_every_file(built: Built, dist: ModuleType) -> None:
     assert {name for name in others if not name.startswith("refsim.egg-info/")} == {"PKG-INFO"}
 
 
+@pytest.mark.long
 def test_tests_run_from_the_sdist(built: Built) -> None:
     done = run(built.tree, built.tree, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/test_package.py",
                "tests/core/test_layout.py")  # fmt: skip
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.long
 def test_an_installed_refsim_finds_the_corpus_that_was_installed(built: Built, tmp_path: Path) -> None:
     verify = ("-m", "refsim.cli", "golden", "verify", "q8ta_relu/0003", "--workers", "1")
     done = run(built.site, tmp_path, *verify)
@@ -96,6 +99,7 @@ def test_an_installed_refsim_finds_the_corpus_that_was_installed(built: Built, t
     )
 
 
+@pytest.mark.long
 def test_the_wheel_of_the_corpus_is_the_corpus(built: Built) -> None:
     def digests(root: Path) -> dict[str, str]:
         files = [path for path in root.rglob("*") if path.is_file()]
@@ -106,6 +110,7 @@ def test_the_wheel_of_the_corpus_is_the_corpus(built: Built) -> None:
     assert info.name == f"refsim_golden-{refsim.__version__}.dist-info"
 
 
+@pytest.mark.long
 def test_demo_runs_from_the_wheel_alone(site: Path, tmp_path: Path) -> None:
     done = run(site, tmp_path, "-m", "refsim.cli", "demo", "--json")
     assert done.returncode == 0, done.stderr
@@ -117,6 +122,7 @@ def test_demo_runs_from_the_wheel_alone(site: Path, tmp_path: Path) -> None:
     assert all(path.startswith(str(site)) for path in where.stdout.split())
 
 
+@pytest.mark.long
 def test_every_shader_is_in_the_wheel(site: Path, tmp_path: Path) -> None:
     built = {p.relative_to(ROOT / "shaders" / "spirv") for p in (ROOT / "shaders" / "spirv").rglob("*.spv")}
     carried = {
@@ -128,6 +134,7 @@ def test_every_shader_is_in_the_wheel(site: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.long
 def test_metadata_and_nothing_else(site: Path) -> None:
     (info,) = site.glob("refsim-*.dist-info")
     metadata = (info / "METADATA").read_text()
@@ -138,6 +145,7 @@ def test_metadata_and_nothing_else(site: Path) -> None:
     assert {p.name for p in site.iterdir()} == {"refsim", "refsim_gpu", info.name}
 
 
+@pytest.mark.long
 def test_seeded_bugs_stay_in_the_checkout(site: Path, tmp_path: Path) -> None:
     done = run(site, tmp_path, "-m", "refsim.cli", "mutate", "--list")
     assert done.returncode == 2 and "needs a checkout of the sources" in done.stderr

@@ -119,10 +119,12 @@ def _verified(shaders: Build, folder: Path, bug: Bug) -> Outcome:
         executor.close()  # type: ignore[attr-defined]
 
 
+@pytest.mark.long
 def test_every_bug_is_found(found: list[Found]) -> None:
     assert [row.bug.id for row in found if not row.bad] == []
 
 
+@pytest.mark.long
 def test_nearly_every_bug_is_named(found: list[Found]) -> None:
     unnamed = {row.bug.id: row.says for row in found if not row.named}
     assert len(found) - len(unnamed) >= len(found) * 25 / 28, unnamed
