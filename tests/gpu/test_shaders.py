@@ -98,6 +98,7 @@ def test_pin_rounding_marks_what_a_compiler_left_loose() -> None:
     assert spirv.contractable(spirv.pin_rounding(bare)) == []
 
 
+@pytest.mark.long
 def test_the_binaries_are_what_the_sources_build_to() -> None:
     if shutil.which("glslc") is None or shutil.which("spirv-opt") is None:
         pytest.skip("glslc and spirv-opt are not installed: apt-get install glslc spirv-tools")
