@@ -51,7 +51,8 @@ def edits(ev: Evidence, seconds: float = SECONDS) -> Iterator[Found]:
     groups: dict[bytes, list[Found]] = {}
     for survivor in survivors:
         cells = survivor.words.view(np.int8) if ev.desc.is_int8 else survivor.words
-        rows = [(class_of(edit), place_of(edit)) for edit in (survivor.edit, *survivor.alike)]
+        alike = (survivor.found, *survivor.alike)
+        rows = [(class_of(row.edit), place_of(row.edit, row.entry)) for row in alike]
         found = Found(rows[0][0], Prediction(rows[0][1].edit, cells), rows[0][1], tuple(rows[1:]))
         groups.setdefault(cells[counted].tobytes(), []).append(found)
     for first, *others in groups.values():

@@ -9,22 +9,22 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.invocations import work_items
-from refsim.bytediff.search.schema import BEHIND, Edit, Schema, schema_of
+from refsim.bytediff.search.rewrite import BEHIND
+from refsim.bytediff.search.schema import Edit, Entry, Schema, schema_of
 from refsim.core.launch import Launch, Triple
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.spec import Call
 
 
-class Words(list[Any]):
-    """Words of an input, with zeros behind; ``size`` is without these."""
+class Words(tuple[Any, ...]):
+    """Words of an input, with zeros behind; ``size`` is without these. No edit writes there."""
 
-    size = 0
+    size: int
 
     @classmethod
     def of(cls, words: np.ndarray) -> Words:
-        made = cls(words.tolist())
-        made.size = len(made)
-        made.extend([0] * BEHIND)
+        made = cls(words.tolist() + [0] * BEHIND)
+        made.size = len(words)
         return made
 
 
@@ -44,8 +44,8 @@ class Step:
 
     def __post_init__(self) -> None:
         self.launch: Launch = self.call.dispatches()[0].launch
-        self.spec = np.array(self.launch.spec, np.uint32).astype(np.int64).tolist()
-        self.push = np.array(self.launch.push, np.uint32).view(np.int32).tolist()
+        self.spec = tuple(np.array(self.launch.spec, np.uint32).astype(np.int64).tolist())
+        self.push = tuple(np.array(self.launch.push, np.uint32).view(np.int32).tolist())
 
     @property
     def schema(self) -> Schema:
@@ -87,7 +87,8 @@ class Produced(list[Any]):
             x, y, z = self.items[:, at].tolist()
             out = self.bench.stores(self.depth, (z, y, x))
             self.held.update(out)
-            self.held.setdefault(at, 0)
+            if at not in self.held:  # another item may write it now
+                self.bench.missed, self.held[at] = True, 0
         return self.held[at]
 
 
@@ -108,18 +109,19 @@ class Bench:
                     self.arrays.setdefault(name, step.call.words(name))
         self.words = {name: Words.of(array) for name, array in self.arrays.items()}
         self.produced: dict[str, Produced] = {}
-        #: Output of a step -> steps of loops that one of its items takes.
-        self.steps_each: dict[str, int] = {}
+        #: About how many steps of loops all items of the last step take, and whether an intermediate word was missing.
+        self.cost, self.missed = 0, False
 
-    def choose(self, number: int, edit: Edit | None) -> None:
-        """Edit the kernel of one step; None for the right kernels again."""
-        self.steps[number].schema.select(edit)
+    def choose(self, number: int, edit: Edit | None = None, entry: Entry | None = None) -> None:
+        """Edit the kernel of one step; without an edit the right kernels again."""
+        self.steps[number].schema.select(edit, entry)
         if not self.produced:
             self.produced = {step.output: Produced(self, step, at) for at, step in enumerate(self.steps[:-1])}
         self.forget()
 
     def forget(self) -> None:
         """Let intermediate words be made again, by the kernels as they are now."""
+        self.missed = False
         for produced in self.produced.values():
             produced.held.clear()
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
+from enum import IntEnum
 from operator import index
 
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.search.bench import Bench
-from refsim.bytediff.search.schema import Edit
+from refsim.bytediff.search.schema import Edit, Entry
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
 
@@ -23,7 +23,9 @@ from refsim.bytediff.search.witnesses import Witness, Witnesses
 MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 2, 3
 #: A search takes so many steps of loops on witnesses at most, and an edit of one item so many times those of the right
 #: kernel. Whole buffers that take more than the last number are computed by compiled copies.
-MOST_STEPS, TIMES, PLAIN_STEPS = 400_000, 4, 20_000
+MOST_STEPS, TIMES, PLAIN_STEPS = 2_000_000, 4, 20_000
+#: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
+MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: A survivor must fit so many items, and so many survivors are looked at.
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
@@ -35,125 +37,177 @@ _ORDER = (
 
 
 @dataclass(frozen=True)
-class Survivor:
-    """An edit of a step, and the words of the buffer that it gives; ``alike`` are edits that give the same."""
+class Candidate:
+    """An edit of the kernel of one step; with ``entry`` only where that place of the kernel leads to it."""
 
     step: int
     edit: Edit
+    entry: Entry | None = None
+
+
+@dataclass(frozen=True)
+class Survivor:
+    """An edit, and the words of the buffer that it gives; ``alike`` are edits that give the same."""
+
+    found: Candidate
     words: np.ndarray
-    alike: tuple[Edit, ...] = ()
+    alike: tuple[Candidate, ...] = ()
+
+
+class Fit(IntEnum):
+    """Whether an item writes what the buffer holds; ``OPEN`` where another item may have written later."""
+
+    NO, OPEN, YES = range(3)
 
 
 @dataclass
 class Search:
-    """The search for the edit that gives one buffer; ``seconds`` ends it where its steps do not."""
+    """The search for the edit that gives one buffer; ``seconds`` of the processor end it where its steps do not.
+
+    Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
+    many), or they write elsewhere (``moved``, with how often that may be so).
+    """
 
     ev: Evidence
     seconds: float = 10.0
-    whole: list[tuple[int, Edit]] = field(default_factory=list)
-    inside: list[tuple[int, Edit]] = field(default_factory=list)
-    parts: list[tuple[int, int, Edit]] = field(default_factory=list)
+    whole: list[Candidate] = field(default_factory=list)
+    inside: list[Candidate] = field(default_factory=list)
+    parts: list[tuple[int, Candidate]] = field(default_factory=list)
+    moved: list[tuple[int, Candidate]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         words = {name: buffer.words for name, buffer in self.ev.inputs.items()}
         self.bench = Bench(self.ev.call, words)
-        self.end = time.monotonic() + self.seconds
+        self.last = len(self.bench.steps) - 1
+        self.witnesses = Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
+        self.end = time.thread_time() + self.seconds
         self.taken = 0
-
-    @cached_property
-    def witnesses(self) -> Witnesses:
-        return Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
+        #: Whether an item of the edit at hand wrote words that are not its own.
+        self.wandered = False
 
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
         seen = self._measured()
-        for at in reversed(range(len(self.bench.steps))):
-            for edit in self._edits(at, seen[at]):
-                if self.taken > MOST_STEPS or time.monotonic() > self.end:
+        for at in reversed(range(self.last + 1)):
+            for candidate in self._candidates(at, seen[at]):
+                if self.taken > MOST_STEPS or self._late:
                     break
-                self._tried(at, edit)
-            self.bench.choose(at, None)
-        same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(*row)]
-        self.parts.sort(key=lambda row: -row[0])
-        chosen = same[:1] or [
-            *self.whole[:MOST_WHOLE], *self.inside[:MOST_INSIDE], *(row[1:] for row in self.parts[:MOST_PARTS])
-        ]  # fmt: skip
-        for at, edit in chosen:
-            if time.monotonic() > self.end:
-                break
-            words = predicted(self.bench, at, edit, self.witnesses.fills, self.ev.actual.words, PLAIN_STEPS)
+                self._try(candidate)
+            self.bench.choose(at)
+        same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
+        if same:
+            yield from self._predicted(same[:1], tuple(same[1:]))
+            return
+        parts = [row for _, row in sorted(self.parts, key=lambda row: -row[0])]
+        moved = [row for _, row in sorted(self.moved, key=lambda row: -row[0])]
+        cheap = self.bench.cost <= PLAIN_STEPS
+        many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else 1
+        yield from self._predicted([*self.whole[:MOST_WHOLE], *moved[:many]])
+        yield from self._predicted([*self.inside[:MOST_INSIDE], *parts[:MOST_PARTS]])
+
+    @property
+    def _late(self) -> bool:
+        return time.thread_time() > self.end
+
+    def _predicted(self, rows: list[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
+        for row in rows:
+            if self._late:
+                return
+            fills, actual = self.witnesses.fills, self.ev.actual.words
+            words = predicted(self.bench, row.step, row.edit, row.entry, fills, actual, PLAIN_STEPS)
             if words is not None:
-                yield Survivor(at, edit, words, tuple(edit for _, edit in same[1:]))
+                yield Survivor(row, words, alike)
 
     def _measured(self) -> list[dict[int, int]]:
         """Which places of each step's kernel the right one reaches on the witnesses; its steps are counted as well."""
         schemas = [step.schema for step in self.bench.steps]
-        self.bench.choose(len(schemas) - 1, None)
+        self.bench.choose(self.last)
         for schema in schemas:
             schema.seen.clear()
             schema.watching(True)
             schema.left[0] = 1 << 60
-        items = [*self.witnesses.wrong, *self.witnesses.right]
-        self.most = 0
-        for witness in items:
+        most = 0
+        for witness in (*self.witnesses.wrong, *self.witnesses.right):
             before = sum(schema.left[0] for schema in schemas)
-            self.bench.stores(len(schemas) - 1, witness.item)
-            self.most = max(self.most, before - sum(schema.left[0] for schema in schemas))
-        self.bench.steps_each[self.bench.steps[-1].output] = self.most
+            self.bench.forget()
+            self.bench.stores(self.last, witness.item)
+            most = max(most, before - sum(schema.left[0] for schema in schemas))
+        self.limit = TIMES * most + 64
+        self.bench.cost = most * int(np.prod(self.bench.steps[-1].launch.reached))
         for schema in schemas:
             schema.watching(False)
         return [dict(schema.seen) for schema in schemas]
 
-    def _edits(self, at: int, seen: dict[int, int]) -> list[Edit]:
+    def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
-        schema, found = self.bench.steps[at].schema, list[Edit]()
-        for copy in schema.copies.values():
-            for edits in copy.at.values():
-                kind = seen.get(edits[0].number, 0)
-                found += [edit for edit in edits if edit.made.wants & kind]
-        return sorted(found, key=lambda edit: (_ORDER.index(edit.made.kind), edit.number))
+        schema, found = self.bench.steps[at].schema, list[Candidate]()
+        for edit in schema.edits:
+            if edit.made.wants & seen.get(edit.copy.at[edit.old][0].number, 0):
+                found.append(Candidate(at, edit))
+                found += [Candidate(at, edit, entry) for entry in schema.alone(edit)]
 
-    def _tried(self, at: int, edit: Edit) -> None:
+        def order(row: Candidate) -> tuple[bool, bool, int, int]:
+            moves, kind = schema.moves(row.edit, row.entry), _ORDER.index(row.edit.made.kind)
+            return moves, row.entry is not None, kind, row.edit.number
+
+        return sorted(found, key=order)
+
+    def _try(self, row: Candidate) -> None:
         """Run an edit on the witnesses, wrong ones first; it is kept if it gives some of them."""
-        self.bench.choose(at, edit)
+        self.wandered = False
+        self.bench.choose(row.step, row.edit, row.entry)
         wrong, right = self.witnesses.wrong, self.witnesses.right
-        last = len(wrong) > 1 and not self.whole
-        if not self._gives(wrong[0]) and not (last and self._gives(wrong[-1])):
+        first = self._fit(wrong[0])
+        if self.bench.steps[row.step].schema.moves(row.edit, row.entry):
+            some = [first, *(self._fit(witness) for witness in (*wrong[1:2], *right[:1]))]
+            if self.wandered:  # what an item writes may be written again by another one
+                self.moved.append((sum(some), row))
+                return
+        if first is Fit.NO and (len(wrong) == 1 or self.whole or self._fit(wrong[-1]) is Fit.NO):
             return
-        hits = [self._gives(witness) for witness in wrong]
-        if not all(hits):
-            self.parts.append((sum(hits), at, edit))
-        elif all(self._gives(witness) for witness in right):
-            self.whole.append((at, edit))
+        fits = [first, *(self._fit(witness) for witness in wrong[1:])]
+        hits = sum(fit is Fit.YES for fit in fits)
+        if Fit.NO in fits:
+            if hits:
+                self.parts.append((hits, row))
+            return
+        around = [self._fit(witness) for witness in right]
+        if Fit.NO in around:
+            self.inside.append(row)
+        elif Fit.OPEN in fits or Fit.OPEN in around:
+            self.moved.append((hits + sum(around), row))
         else:
-            self.inside.append((at, edit))
+            self.whole.append(row)
 
-    def _fits_all(self, at: int, edit: Edit) -> bool:
+    def _fits_all(self, row: Candidate) -> bool:
         """Whether an edit gives what every item writes, or a sample of these."""
-        self.bench.choose(at, edit)
-        found = time.monotonic() < self.end and all(self._gives(witness) for witness in self.witnesses.every)
-        self.bench.choose(at, None)
+        self.bench.choose(row.step, row.edit, row.entry)
+        found = not self._late and all(self._fit(witness) is Fit.YES for witness in self.witnesses.every)
+        self.bench.choose(row.step)
         return found
 
-    def _gives(self, witness: Witness) -> bool:
+    def _fit(self, witness: Witness) -> Fit:
         """Whether the chosen edit makes a work item write what the buffer holds."""
-        limit = TIMES * self.most + 64
         for step in self.bench.steps:
-            step.schema.left[0] = limit
+            step.schema.left[0] = self.limit
         self.bench.forget()
         held: dict[int, int] | None
         try:
-            out = self.bench.stores(len(self.bench.steps) - 1, witness.item)
+            out = self.bench.stores(self.last, witness.item)
             held = {index(at): int(value) for at, value in out.items()}
         except Exception:  # whatever stops a wrong kernel
             held = None
-        self.taken += sum(limit - step.schema.left[0] for step in self.bench.steps)
+        self.taken += sum(self.limit - step.schema.left[0] for step in self.bench.steps)
         if held is None:
-            return False
+            return Fit.NO
+        open_ = Fit.OPEN if self.bench.missed else Fit.NO
         own = [at for at in witness.words if at in held]
-        if not all(self.witnesses.holds(at, held[at]) for at in own):
-            return False
         elsewhere = [at for at in held if at not in witness.words]
+        self.wandered |= bool(elsewhere) or self.bench.missed
+        if not all(self.witnesses.holds(at, held[at]) for at in own):
+            return open_
         if elsewhere:
-            return any(self.witnesses.holds(at, held[at]) for at in elsewhere)
-        return all(self.witnesses.unwritten(at) for at in witness.words if at not in held)
+            return Fit.YES if all(self.witnesses.holds(at, held[at]) for at in elsewhere) else Fit.OPEN
+        return (
+            Fit.YES if all(self.witnesses.unwritten(at) for at in witness.words if at not in held) else open_
+        )

@@ -10,25 +10,25 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.plain import ADDED, LEAVES, Scalars
-from refsim.bytediff.search.sites import Alternative, Names, alternatives
-from refsim.core import jit
+from refsim.bytediff.search.rewrite import Rewrite, compiled
+from refsim.bytediff.search.site import Alternative, Names
+from refsim.bytediff.search.sites import alternatives
+from refsim.core import index, jit
 from refsim.ops.base.registry import OPS
 
 ROOT = Path(__file__).parents[3]
-#: A compiled copy gives up after so many steps of one loop.
-MOST_STEPS = 1 << 22
-#: Zeros behind each input: what reads outside of a buffer give on most devices.
-BEHIND = 4096
+#: Modules whose functions compute whole numbers from whole numbers, and how many results of each are kept.
+_WHOLE, MOST_KEPT = ("refsim.core.lanes", "refsim.core.index", "refsim.ops.base.int4"), 1 << 15
 
 
 class EndlessError(Exception):
@@ -61,6 +61,7 @@ class Copy:
     first: int = 0
     tree: Any = None
     calls: list[Copy] = field(default_factory=list)
+    codes: dict[str, CodeType] = field(default_factory=dict)
     #: Node -> its edits, one behind the other.
     at: dict[ast.AST, list[Edit]] = field(default_factory=dict)
 
@@ -79,15 +80,36 @@ class Copy:
         self.tree = _Resolve(self).visit(tree)
         self.schema.find_edits(self)
 
-    @cached_property
-    def switched(self) -> Callable[..., Any]:
-        """The copy in which the number in the namespace selects an edit."""
-        return self.schema.made(self, "switch")
+    def code(self, way: str) -> CodeType:
+        """The compiled copy: ``switch`` asks for the edit's number at each place, ``watch`` tells of each place."""
+        if way not in self.codes:
+            tree = Rewrite(self.at, way).visit(self.tree)
+            self.codes[way] = compiled(tree, self.name)
+        return self.codes[way]
 
     @cached_property
-    def watched(self) -> Callable[..., Any]:
-        """The copy that tells which of its places were reached, and with floats or not."""
-        return self.schema.made(self, "watch")
+    def kept(self) -> Callable[..., Any] | None:
+        """The right function with its results kept, if it computes whole numbers alone: sums repeat them."""
+        arguments = {argument.arg for argument in self.tree.args.args}
+        if self.function.__module__ not in _WHOLE or "meta" in arguments:
+            return None
+        return lru_cache(MOST_KEPT, typed=True)(FunctionType(self.code("plain"), self.schema.namespace))
+
+    @cached_property
+    def reach(self) -> frozenset[Copy]:
+        """The function and all that it calls."""
+        entries = [entry.copy for entry in self.schema.entries] if self is self.schema.kernel else []
+        return frozenset((self,)).union(*(called.reach for called in (*self.calls, *entries)))
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A place of the kernel that computes an address: the functions that it calls are its own, to be edited alone."""
+
+    name: str
+    copy: Copy
+    line: int
+    text: str
 
 
 class Schema:
@@ -99,12 +121,16 @@ class Schema:
         self.edits: list[Edit] = []
         self.left = [0]
         self.seen: dict[int, int] = {}
+        self._selected: list[tuple[dict[str, Any], Copy]] = []
         self.namespace: dict[str, Any] = {
             "np": Scalars, **ADDED, "_edit": -1, "_left": self.left, "_watch": self._watch, "_Endless": EndlessError,
         }  # fmt: skip
-        self.kernel = self.copy_of(getattr(kernel, "py_func", kernel))
-        for copy in self.copies.values():
-            self.namespace[copy.name] = self.made(copy, "plain")
+        self.entries: list[Entry] = []
+        self.top: FunctionType = getattr(kernel, "py_func", kernel)
+        self.kernel = self.copy_of(self.top)
+        #: Of each entry: the same namespace, with functions of its own.
+        self.spaces = {entry: dict(self.namespace) for entry in self.entries}
+        self._all("kept")
 
     def copy_of(self, function: FunctionType) -> Copy:
         """The copy of a function, made at first."""
@@ -122,29 +148,49 @@ class Schema:
                 copy.at.setdefault(node, []).append(edit)
         self.namespace.update(self.names.values)
 
-    def made(self, copy: Copy, way: str) -> Callable[..., Any]:
-        """A function of the namespace."""
-        return _compiled(_Rewrite(copy.at, way).visit(copy.tree), self.namespace, copy.name)
+    def _all(self, way: str) -> None:
+        """Let every function of every namespace be of one kind."""
+        for space in (self.namespace, *self.spaces.values()):
+            for copy in self.copies.values():
+                self._put(space, copy, way)
+
+    def _put(self, space: dict[str, Any], copy: Copy, way: str) -> None:
+        kept = copy.kept if way == "kept" else None
+        space[copy.name] = kept or FunctionType(copy.code("plain" if way == "kept" else way), space)
+        for entry, own in self.spaces.items():
+            if own is space and entry.copy is copy:
+                self.namespace[entry.name] = space[copy.name]
 
     def _watch(self, number: int, value: Any) -> Any:
         self.seen[number] = self.seen.get(number, 0) | (1 if isinstance(value, (float, np.floating)) else 2)
         return value
 
-    def select(self, edit: Edit | None) -> None:
-        """Let the namespace have one edit, or none."""
-        held = self.namespace
-        if held["_edit"] >= 0:
-            before = self.edits[held["_edit"]].copy
-            held[before.name] = held.pop("_before")
-        held["_edit"] = -1
-        if edit is not None:
-            held["_before"] = held[edit.copy.name]
-            held["_edit"], held[edit.copy.name] = edit.number, edit.copy.switched
+    def select(self, edit: Edit | None, entry: Entry | None = None) -> None:
+        """Let the kernel have one edit, everywhere or where one entry leads to it; or none."""
+        for space, copy in self._selected:
+            self._put(space, copy, "kept")
+            space["_edit"] = -1
+        self._selected = []
+        if edit is None:
+            return
+        spaces = [self.spaces[entry]] if entry is not None else [self.namespace, *self.spaces.values()]
+        callers = [copy for copy in self.copies.values() if copy.kept and edit.copy in copy.reach]
+        self._selected = [
+            (space, copy) for space in spaces for copy in {edit.copy: 0, **dict.fromkeys(callers)}
+        ]
+        for space, copy in self._selected:
+            self._put(space, copy, "switch" if copy is edit.copy else "plain")
+            space["_edit"] = edit.number
 
     def watching(self, on: bool) -> None:
         """Let all functions tell which places they reach, or none."""
-        for copy in self.copies.values():
-            self.namespace[copy.name] = copy.watched if on else self.made(copy, "plain")
+        self._all("watch" if on else "kept")
+
+    def alone(self, edit: Edit) -> list[Entry]:
+        """The entries through which an edit may be made alone: there are other ways to its function as well."""
+        found = [entry for entry in self.entries if edit.copy in entry.copy.reach]
+        others = any(edit.copy in called.reach for called in self.kernel.calls)
+        return found if len(found) + others > 1 else []
 
     @property
     def run(self) -> Callable[..., Any]:
@@ -152,32 +198,59 @@ class Schema:
         found: Callable[..., Any] = self.namespace[self.kernel.name]
         return found
 
-    def built(self, edit: Edit) -> Callable[..., Any]:
+    def built(self, edit: Edit, entry: Entry | None = None) -> Callable[..., Any]:
         """The kernel with one edit, compiled. Only the edited function and its callers are made again."""
         njit = jit.ready().njit(nogil=True, error_model="numpy", boundscheck=True)
         space = {**self.namespace, "np": np, **self.names.originals}
         space |= {name: njit(f) for name, f in ADDED.items()}
         space |= {copy.name: copy.function for copy in self.copies.values()}
-        for copy in self._callers(edit.copy):
-            tree = _Rewrite(copy.at, "compiled", edit.number).visit(copy.tree)
-            space[copy.name] = njit(_compiled(tree, space, copy.name))
+        own = space if entry is None else dict(space)
+
+        def add(where: dict[str, Any], copy: Copy) -> None:
+            tree = Rewrite(copy.at, "compiled", edit.number).visit(copy.tree)
+            where[copy.name] = njit(FunctionType(compiled(tree, copy.name), where))
+
+        for copy in self._callers(edit.copy, self.kernel if entry is None else entry.copy):
+            if copy is not self.kernel:
+                add(own, copy)
+        space |= {e.name: (own if entry in (e, None) else space)[e.copy.name] for e in self.entries}
+        add(space, self.kernel)
         found: Callable[..., Any] = space[self.kernel.name]
         return found
 
-    def _callers(self, copy: Copy) -> Iterator[Copy]:
-        """A function and those through which the kernel calls it, the innermost first."""
-        reach: dict[Copy, bool] = {}
+    @cached_property
+    def addresses(self) -> tuple[frozenset[ast.AST], frozenset[Copy], frozenset[str]]:
+        """What the place of a word that is written depends on: nodes of the kernel, functions, entries."""
+        tree, names, nodes = self.kernel.tree, set[str](), set[ast.AST]()
+        stores = [
+            node
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "out"
+        ]
+        grown: list[ast.AST] = [node.slice for node in stores]
+        while grown:
+            nodes.update(each for node in grown for each in ast.walk(node))
+            names = {node.id for node in nodes if isinstance(node, ast.Name)}
+            grown = [
+                value
+                for node in ast.walk(tree)
+                if (value := _set(node, names)) is not None and value not in nodes
+            ]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)}
+        called = [copy for copy in self.copies.values() if copy.name in names]
+        called += [entry.copy for entry in self.entries if entry.name in names]
+        return frozenset(nodes), frozenset[Copy]().union(*(copy.reach for copy in called)), frozenset(names)
 
-        def reaches(at: Copy) -> bool:
-            if at not in reach:
-                reach[at] = False
-                found = [reaches(called) for called in at.calls]
-                reach.pop(at)
-                reach[at] = at is copy or any(found)
-            return reach[at]
+    def moves(self, edit: Edit, entry: Entry | None) -> bool:
+        """Whether an edit may change the place of what is written."""
+        nodes, copies, names = self.addresses
+        if edit.copy is self.kernel:
+            return edit.old in nodes
+        return edit.copy in copies and (entry is None or entry.name in names)
 
-        reaches(self.kernel)
-        return (at for at, found in reach.items() if found)
+    def _callers(self, copy: Copy, top: Copy) -> list[Copy]:
+        """A function and those through which another calls it, the innermost first."""
+        return sorted((at for at in top.reach if copy in at.reach), key=lambda at: len(at.reach))
 
 
 @cache
@@ -185,13 +258,6 @@ def schema_of(op: str) -> Schema:
     """The schema of an operator's kernel."""
     spec = OPS[op]
     return Schema(spec.kernel, (spec.push, spec.spec))
-
-
-def _compiled(tree: ast.AST, space: dict[str, Any], name: str) -> Callable[..., Any]:
-    module = ast.fix_missing_locations(ast.Module([tree], []))  # type: ignore[list-item]
-    made: dict[str, Any] = {}
-    exec(compile(module, f"<edited {name}>", "exec"), space, made)
-    return FunctionType(made[name].__code__, space, name)
 
 
 class _Resolve(ast.NodeTransformer):
@@ -227,6 +293,20 @@ class _Resolve(ast.NodeTransformer):
             name = self.names.of(text, value)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        function = self.value(node.func)
+        schema = self.copy.schema
+        if self.copy.function is schema.top and getattr(function, "__module__", "") == index.__name__:
+            entry = f"{ast.unparse(node.func).replace('.', '_')}__e{len(schema.entries)}"
+            text = ast.unparse(node)
+            self.names.texts[entry] = ast.unparse(node.func)
+            line = self.copy.first + node.lineno - 1
+            schema.entries.append(Entry(entry, schema.copy_of(function), line, text))
+            node.args = [self.visit(arg) for arg in node.args]
+            node.func = ast.copy_location(ast.Name(entry, ast.Load()), node.func)
+            return node
+        return self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> ast.AST:
         return self.resolved(node) or node
 
@@ -234,85 +314,14 @@ class _Resolve(ast.NodeTransformer):
         return self.resolved(node) or self.generic_visit(node)
 
 
-class _Rewrite(ast.NodeTransformer):
-    """A copy of a tree: ``switch`` asks for the number at each place, ``watch`` tells of each, ``plain`` does neither.
-
-    ``compiled`` has the edit ``only`` alone, if it is here.
-    """
-
-    def __init__(self, at: dict[ast.AST, list[Edit]], way: str, only: int = -1) -> None:
-        self.at, self.way, self.only, self.loops = at, way, only, 0
-
-    def visit(self, node: ast.AST) -> Any:
-        new = self.rebuilt(node)
-        edits = self.at.get(node)
-        if isinstance(node, ast.For | ast.While):
-            new = self.counted(new)
-        if edits:
-            new = self.selected(new, edits) if isinstance(node, ast.expr) else self.left_out(new, edits)
-        if self.way == "compiled" and isinstance(node, ast.Attribute) and ast.unparse(node) in _PADDED:
-            new = ast.BinOp(new, ast.Sub(), ast.Constant(BEHIND))
-        return new
-
-    def rebuilt(self, node: ast.AST) -> Any:
-        """The same node with rewritten parts."""
-        parts: dict[str, Any] = {}
-        for name, value in ast.iter_fields(node):
-            if isinstance(value, list):
-                rows: list[Any] = []
-                for each in value:
-                    new = self.visit(each) if isinstance(each, ast.AST) else each
-                    rows += new if isinstance(new, list) else [new]
-                parts[name] = rows
-            else:
-                parts[name] = self.visit(value) if isinstance(value, ast.AST) else value
-        return ast.copy_location(type(node)(**parts), node)
-
-    def selected(self, new: ast.expr, edits: list[Edit]) -> ast.expr:
-        first, last = edits[0].number, edits[-1].number
-        if self.way == "watch":
-            return ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(first), new], [])
-        if self.way == "compiled" and first <= self.only <= last:
-            return edits[self.only - first].made.new  # type: ignore[return-value]
-        if self.way != "switch":
-            return new
-        chain: Any = edits[-1].made.new
-        for edit in reversed(edits[:-1]):
-            chain = ast.IfExp(_number(ast.Eq(), edit.number), edit.made.new, chain)  # type: ignore[arg-type]
-        within = ast.Compare(
-            ast.Constant(first), [ast.LtE(), ast.LtE()], [ast.Name("_edit", ast.Load()), ast.Constant(last)]
-        )
-        return ast.copy_location(ast.IfExp(within, chain, new), new)
-
-    def left_out(self, new: Any, edits: list[Edit]) -> Any:
-        """A statement, unless its edit is selected."""
-        (edit,) = edits
-        body = new if isinstance(new, list) else [new]
-        if self.way == "compiled" and edit.number == self.only:
-            return ast.Pass()
-        if self.way == "watch":
-            call = ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edit.number), ast.Constant(0)], [])
-            return [ast.Expr(call), *body]
-        return ast.If(_number(ast.NotEq(), edit.number), body, []) if self.way == "switch" else new
-
-    def counted(self, loop: Any) -> Any:
-        """A loop that counts its steps."""
-        if self.way != "compiled":
-            loop.body = [*_COUNT, *loop.body]
-            return loop
-        if "ndindex" in ast.unparse(loop.iter if isinstance(loop, ast.For) else loop.test):
-            return loop
-        self.loops += 1
-        name = f"_steps{self.loops}"
-        source = f"{name} += 1\nif {name} > {MOST_STEPS}:\n    raise RuntimeError"
-        loop.body = [*ast.parse(source).body, *loop.body]
-        return [*ast.parse(f"{name} = 0").body, loop]
-
-
-#: What kernels ask of an input that is longer in a compiled copy.
-_PADDED = ("bias.size",)
-_COUNT = ast.parse("_left[0] -= 1\nif _left[0] < 0:\n    raise _Endless").body
-
-
-def _number(how: ast.cmpop, number: int) -> ast.Compare:
-    return ast.Compare(ast.Name("_edit", ast.Load()), [how], [ast.Constant(number)])
+def _set(node: ast.AST, names: set[str]) -> ast.AST | None:
+    """What a statement sets one of these variables to, if it does."""
+    targets = (
+        node.targets
+        if isinstance(node, ast.Assign)
+        else [node.target]
+        if isinstance(node, ast.AugAssign)
+        else []
+    )
+    held = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    return node.value if held & names and isinstance(node, ast.Assign | ast.AugAssign) else None

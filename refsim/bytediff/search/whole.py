@@ -7,13 +7,20 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.search.bench import Bench, Out, Step, Words
-from refsim.bytediff.search.schema import BEHIND, Edit
+from refsim.bytediff.search.rewrite import BEHIND
+from refsim.bytediff.search.schema import Edit, Entry
 from refsim.core import jit
 from refsim.ops.base.registry import OPS
 
 
 def predicted(
-    bench: Bench, number: int, edit: Edit, fills: tuple[int, ...], actual: np.ndarray, limit: int
+    bench: Bench,
+    number: int,
+    edit: Edit,
+    entry: Entry | None,
+    fills: tuple[int, ...],
+    actual: np.ndarray,
+    limit: int,
 ) -> np.ndarray | None:
     """The words of the output buffer if the kernel of one step had an edit; None if it fails.
 
@@ -25,7 +32,7 @@ def predicted(
             inputs = _given(bench, step, held)
             held[step.output] = _right(step, inputs)
             continue
-        words, written = _run(bench, step, edit if at == number else None, held, limit)
+        words, written = _run(bench, step, edit if at == number else None, entry, held, limit)
         if words is None:
             return None
         if at == len(bench.steps) - 1:
@@ -45,7 +52,7 @@ def _right(step: Step, inputs: dict[str, Any]) -> np.ndarray:
 
 
 def _run(
-    bench: Bench, step: Step, edit: Edit | None, held: dict[str, np.ndarray], limit: int
+    bench: Bench, step: Step, edit: Edit | None, entry: Entry | None, held: dict[str, np.ndarray], limit: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """(words, which were written) of one step; no words if it fails."""
     inputs = _given(bench, step, held)
@@ -53,25 +60,21 @@ def _run(
         return _compiled(OPS[step.launch.shader].kernel, step, inputs)
     nothing = np.zeros(0, bool)
     try:
-        if cost(bench, step) <= limit:
-            return _plain(step, edit, inputs, limit)
+        if bench.cost <= limit:
+            return _plain(step, edit, entry, inputs, limit)
         padded = {name: np.append(array, np.zeros(BEHIND, np.int32)) for name, array in inputs.items()}
-        return _compiled(step.schema.built(edit), step, padded)
+        return _compiled(step.schema.built(edit, entry), step, padded)
     except Exception:  # whatever stops a wrong kernel: it predicts nothing
         return None, nothing
 
 
-def cost(bench: Bench, step: Step) -> int:
-    """About how many steps of loops the right kernel takes for all items."""
-    x, y, z = step.launch.reached
-    return x * y * z * bench.steps_each.get(step.output, 1)
-
-
-def _plain(step: Step, edit: Edit, inputs: dict[str, Any], limit: int) -> tuple[np.ndarray, np.ndarray]:
+def _plain(
+    step: Step, edit: Edit, entry: Entry | None, inputs: dict[str, Any], limit: int
+) -> tuple[np.ndarray, np.ndarray]:
     schema = step.schema
     out = Out()
     out.size = step.launch.out.words
-    schema.select(edit)
+    schema.select(edit, entry)
     schema.left[0] = 4 * limit
     try:
         schema.run(step.items, step.spec, step.push, *(Words.of(array) for array in inputs.values()), out)

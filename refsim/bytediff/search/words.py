@@ -6,7 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 
-from refsim.bytediff.search.schema import Edit
+from refsim.bytediff.search.schema import Edit, Entry
 from refsim.core.counted import counted
 
 #: Longer texts are cut.
@@ -17,13 +17,15 @@ LONGEST = 90
 class Place:
     """Where the right kernel has what a wrong one has otherwise: function, file and line, and the edit in words.
 
-    ``others`` are edits that give the same bytes.
+    ``called``: the call, with its line, through which the edit is made alone. ``others`` are edits that
+    give the same bytes.
     """
 
     function: str
     file: str
     line: int
     edit: str
+    called: str = ""
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -34,7 +36,8 @@ class Place:
         """The edit, where it is, and how many others give the same bytes."""
         count = len(self.others)
         others = f"; or {counted(count, 'other edit')} with the same bytes" if count else ""
-        return f"{self.edit}, in {self.function} ({self}{others})"
+        called = f", for {self.called}" if self.called else ""
+        return f"{self.edit}, in {self.function}{called} ({self}{others})"
 
 
 #: (kinds of edits, pattern of the function, pattern of the names that it touches, class): the first that fits decides.
@@ -74,12 +77,21 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-def place_of(edit: Edit) -> Place:
-    """Where an edit is, and what it is."""
+def place_of(edit: Edit, entry: Entry | None = None) -> Place:
+    """Where an edit is, and what it is; with an entry only as that place of the kernel calls it."""
     function = edit.copy.function
     own = function.__name__
     module = function.__module__.rpartition(".")[2]
-    return Place(module if own == "kernel" else own, edit.copy.path, edit.line, text_of(edit))
+    return Place(
+        module if own == "kernel" else own, edit.copy.path, edit.line, text_of(edit), _called(edit, entry)
+    )
+
+
+def _called(edit: Edit, entry: Entry | None) -> str:
+    """A call of the kernel, with its line."""
+    if entry is None:
+        return ""
+    return f"{_cut(entry.text)} ({edit.copy.schema.kernel.path}:{entry.line})"
 
 
 def class_of(edit: Edit) -> str:

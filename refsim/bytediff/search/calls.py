@@ -1,0 +1,130 @@
+"""Edits of calls: another function, other arguments, another order of the same products, other ends of a loop."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from refsim.bytediff.search.site import Alternative, Site, call, similar, times
+
+#: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
+_CALLED: dict[str, tuple[str, ...]] = {
+    "np.maximum": ("", "np.minimum"), "np.minimum": ("", "np.maximum"), "np.rint": (
+        "np.trunc", "np.floor", "edit_half_up", "edit_half_away", "np.ceil", ""
+    ),
+    "np.floor": ("np.rint", "np.trunc"), "np.trunc": ("np.rint", "np.floor"), "np.abs": ("",),
+    "round_half": ("np.trunc", "np.floor", "edit_half_up", "edit_half_away", "np.ceil", "np.rint", ""),
+    "wrap32": ("", "edit_wrapped16", "edit_saturated16"), "flush": ("",), "bounded": ("",),
+    "min": ("max",), "max": ("min",),
+}  # fmt: skip
+#: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
+_EXCHANGED = {
+    "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
+}  # fmt: skip
+
+
+def called(site: Site) -> Iterator[Alternative]:
+    node: ast.Call = site.node
+    name = site.called(node)
+    for other in _CALLED.get(name, ()):
+        if not other:
+            yield from (
+                Alternative(value, "call") for value in node.args[: 2 if name.startswith("np.m") else 1]
+            )
+            continue
+        count = 1 if name == "round_half" else len(node.args)
+        func: ast.expr = ast.parse(other, mode="eval").body
+        yield Alternative(ast.Call(func, node.args[:count], []), "call")
+    if name in ("np.maximum", "np.minimum") and len(node.args) == 2:
+        bounds = {"0": call("np.float32", ast.Constant(0.0))}
+        yield from (
+            Alternative(ast.Call(node.func, [node.args[0], b], []), "bound", 1) for b in bounds.values()
+        )
+    if name in ("lane", "insert"):
+        word, lane, *rest = node.args
+        turned = (ast.BinOp(ast.Constant(3), ast.Sub(), lane), *(_other_lane(lane, by) for by in (1, 2)))
+        yield from (Alternative(ast.Call(node.func, [word, other, *rest], []), "lanes") for other in turned)
+    if name == "lane":
+        yield Alternative(ast.BinOp(node, ast.BitAnd(), ast.Constant(255)), "unsigned")
+    if name in ("requant", "requant_added", "to_int8", "to_int8_added", "bounded"):
+        yield Alternative(call("max", node, ast.Constant(0)), "relu")
+        zp = next(
+            (arg for arg in node.args if site.names.text(arg).lower().endswith(("zp", "zp]", "zero"))), None
+        )
+        if zp is not None:
+            yield Alternative(call("max", node, zp), "relu")
+    if name in ("f32", "requant", "mul_add", "np.float32", "as_f32"):
+        yield Alternative(call("edit_half", node), "type", 1)
+    if name == "mul_add":
+        yield from _products(site)
+    if name == "range":
+        yield from _ranges(node)
+
+
+def _other_lane(lane: ast.expr, by: int) -> ast.expr:
+    return ast.BinOp(lane, ast.BitXor(), ast.Constant(by))
+
+
+def _products(site: Site) -> Iterator[Alternative]:
+    """a * b + c with its factors in another order, rounded once or twice, or added first."""
+    node: ast.Call = site.node
+    a, b, c, *rest = node.args
+    yield Alternative(call("edit_fused", a, b, c), "fused")
+    yield Alternative(ast.BinOp(times(a, b), ast.Add(), c), "fused")
+    yield Alternative(times(ast.BinOp(a, ast.Add(), c), b), "order")
+    yield Alternative(times(a, b), "operand")
+    yield Alternative(ast.BinOp(times(a, b), ast.Sub(), c), "operator")
+    yield Alternative(ast.BinOp(a, ast.Add(), c), "operand")
+    if isinstance(b, ast.BinOp) and isinstance(b.op, ast.Mult):
+        for first, second in ((b.left, b.right), (b.right, b.left)):
+            yield Alternative(ast.Call(node.func, [times(a, first), second, c, *rest], []), "order")
+            yield Alternative(times(ast.Call(node.func, [a, first, c, *rest], []), second), "order")
+    if isinstance(a, ast.Call) and len(a.args) == 1:
+        taken = a.args[0]
+        if isinstance(taken, ast.BinOp) and isinstance(taken.op, ast.Sub):
+            parts = [times(ast.Call(a.func, [part], []), b) for part in (taken.left, taken.right)]
+            real = ast.BinOp(parts[0], ast.Sub(), parts[1])
+            yield Alternative(ast.BinOp(real, ast.Add(), c), "order")
+
+
+def _ranges(node: ast.Call) -> Iterator[Alternative]:
+    """A loop that is a step short or long, that begins a step late, or that leaves out what fills no vector."""
+    *first, last = node.args[:2]
+    begin: ast.expr = first[0] if first else ast.Constant(0)
+    one = ast.Constant(1)
+    ends = [ast.BinOp(last, ast.Sub(), one), ast.BinOp(last, ast.Add(), one)]
+    if len(node.args) <= 2:
+        yield from (Alternative(ast.Call(node.func, [*first, end], []), "loop") for end in ends)
+        yield Alternative(ast.Call(node.func, [ast.BinOp(begin, ast.Add(), one), last], []), "loop")
+        length = ast.BinOp(last, ast.Sub(), begin) if first else last
+        for size in (2, 4, 8, 16):
+            whole = ast.BinOp(
+                ast.BinOp(length, ast.FloorDiv(), ast.Constant(size)), ast.Mult(), ast.Constant(size)
+            )
+            end = ast.BinOp(begin, ast.Add(), whole) if first else whole
+            yield Alternative(ast.Call(node.func, [*first, end], []), "loop")
+        backwards = ast.Call(
+            node.func, [ast.BinOp(last, ast.Sub(), one), ast.BinOp(begin, ast.Sub(), one)], []
+        )
+        backwards.args.append(ast.Constant(-1))
+        yield Alternative(backwards, "loop")
+
+
+def arguments(site: Site) -> Iterator[Alternative]:
+    """Two arguments of one kind exchanged."""
+    node: ast.Call = site.node
+    texts = [site.names.text(arg) for arg in node.args]
+    pairs = [
+        (i, j) for i in range(len(texts)) for j in range(i + 1, len(texts))
+        if similar(_core(texts[i]), _core(texts[j]))
+    ]  # fmt: skip
+    for i, j in (*pairs, *_EXCHANGED.get(site.called(node), ())):
+        args = list(node.args)
+        args[i], args[j] = args[j], args[i]
+        yield Alternative(ast.Call(node.func, args, []), "arguments exchanged")
+
+
+def _core(text: str) -> str:
+    """The name in an argument: ``push[A_ZP]`` is A_ZP, ``4 * c4`` is c."""
+    name = text.removeprefix("push[").rstrip("]").rpartition(" ")[2]
+    return name.rstrip("0123456789") or name

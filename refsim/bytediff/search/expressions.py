@@ -1,0 +1,244 @@
+"""Edits of expressions and statements: operators, comparisons, constants, names, indices, what is left out."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.search.plain import ADDED
+from refsim.bytediff.search.site import Alternative, Site, call, kinds, similar, times
+
+#: So many other names stand for one at most.
+MOST_NAMES = 6
+#: Constants beyond are masks and the like, which nobody is off by one in.
+MOST_CONSTANT = 256
+
+_SWAPPED: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
+    ast.Add: (ast.Sub,), ast.Sub: (ast.Add,), ast.Mult: (ast.Add,), ast.FloorDiv: (ast.Mod, ast.Mult),
+    ast.Mod: (ast.FloorDiv,), ast.LShift: (ast.RShift,), ast.RShift: (ast.LShift,), ast.BitAnd: (ast.BitOr,),
+    ast.BitOr: (ast.BitAnd, ast.BitXor), ast.BitXor: (ast.BitOr,), ast.Div: (ast.Mult,),
+}  # fmt: skip
+_COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
+    ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
+}  # fmt: skip
+#: What a whole-buffer constant of one kind may be confused with: names of dims, and of their strides.
+_DIMS = ("W", "H", "C", "N")
+_FAMILIES = (
+    _DIMS,
+    tuple(f"{dim}_STRIDE" for dim in _DIMS),
+    ("W", "W_STRIDE"),
+    ("H", "H_STRIDE"),
+    ("C", "C_STRIDE"),
+)
+
+
+def binary(site: Site) -> Iterator[Alternative]:
+    node: ast.BinOp = site.node
+    left, right, op = node.left, node.right, type(node.op)
+    if op in (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.Div):
+        yield Alternative(left, "operand")
+    if op in (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr):
+        yield Alternative(right, "operand")
+    yield from (Alternative(ast.BinOp(left, other(), right), "operator") for other in _SWAPPED.get(op, ()))
+    if op in (ast.Sub, ast.FloorDiv, ast.Mod, ast.Div):
+        yield Alternative(ast.BinOp(right, node.op, left), "operands exchanged")
+    if op is ast.FloorDiv:
+        up = ast.BinOp(ast.BinOp(left, ast.Add(), right), ast.Sub(), ast.Constant(1))
+        yield Alternative(ast.BinOp(up, ast.FloorDiv(), right), "rounded up", 2)
+    if op is ast.Mod:
+        yield Alternative(ast.Constant(0), "constant", 2)
+    if op is ast.Sub:
+        yield Alternative(ast.UnaryOp(ast.USub(), node), "sign")
+    if op in (ast.Add, ast.Mult, ast.Sub):
+        yield Alternative(call("edit_half", node), "type", 1)
+        yield Alternative(call("edit_saturated16", node), "type", 2)
+        yield Alternative(call("edit_wrapped16", node), "type", 2)
+
+
+def order(site: Site) -> Iterator[Alternative]:
+    """Floats added or multiplied in another order, or scaled before the zero point is taken away."""
+    node: ast.BinOp = site.node
+    left, right = node.left, node.right
+    if not isinstance(node.op, ast.Mult):
+        return
+    for inner, outer in ((left, right), (right, left)):
+        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult):
+            for a, b in ((inner.left, inner.right), (inner.right, inner.left)):
+                yield Alternative(times(times(outer, a), b), "order", 1)
+        taken = inner.args[0] if isinstance(inner, ast.Call) and len(inner.args) == 1 else None
+        if isinstance(inner, ast.Call) and isinstance(taken, ast.BinOp) and isinstance(taken.op, ast.Sub):
+            apart = [times(ast.Call(inner.func, [part], []), outer) for part in (taken.left, taken.right)]
+            yield Alternative(ast.BinOp(apart[0], ast.Sub(), apart[1]), "order", 1)
+    inverse = site.names.text(right)
+    if inverse == "inv":
+        one = call("np.float32", ast.Constant(1.0))
+        yield Alternative(ast.BinOp(left, ast.Div(), ast.BinOp(one, ast.Div(), right)), "order", 1)
+
+
+def compare(site: Site) -> Iterator[Alternative]:
+    node: ast.Compare = site.node
+    for at, op in enumerate(node.ops):
+        for other in _COMPARED.get(type(op), ()):
+            ops = [*node.ops[:at], other(), *node.ops[at + 1 :]]
+            yield Alternative(ast.Compare(node.left, ops, node.comparators), "compare")
+    if len(node.ops) == 2:
+        middle, last = node.comparators
+        yield Alternative(ast.Compare(node.left, node.ops[:1], [middle]), "condition")
+        yield Alternative(ast.Compare(middle, node.ops[1:], [last]), "condition")
+
+
+def truth(site: Site) -> Iterator[Alternative]:
+    """The condition of a branch: always, never, the other way round."""
+    test = site.node
+    for parent in _tests(site.tree):
+        if parent is test:
+            yield Alternative(ast.Constant(True), "condition")
+            yield Alternative(ast.Constant(False), "condition")
+            yield Alternative(ast.UnaryOp(ast.Not(), test), "condition")
+
+
+@lru_cache(256)
+def _tests(tree: ast.FunctionDef) -> tuple[ast.expr, ...]:
+    found = [node.test for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
+    found += [value for node in ast.walk(tree) if isinstance(node, ast.BoolOp) for value in node.values]
+    chosen = [node.args[0] for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 3]
+    return (*found, *(node for node in chosen if isinstance(node, ast.Compare)))
+
+
+def constant(site: Site) -> Iterator[Alternative]:
+    value = site.node.value
+    if type(value) is int and abs(value) <= MOST_CONSTANT:
+        others: list[Any] = [value + 1, value - 1, 0, 1, 2 * value, value // 2, -value]
+    elif type(value) is float:
+        others = [0.0, 1.0, 2 * value, value / 2, -value]
+    else:
+        return
+    yield from (
+        Alternative(ast.Constant(other), "constant") for other in dict.fromkeys(others) if other != value
+    )
+
+
+def name(site: Site) -> Iterator[Alternative]:
+    node: ast.Name = site.node
+    text = site.names.texts.get(node.id)
+    if text is not None:
+        yield from _global(site, text, site.names.originals.get(node.id))
+    elif node.id not in ADDED and node.id != "np":
+        yield from local(site)
+
+
+def _global(site: Site, text: str, value: Any) -> Iterator[Alternative]:
+    """A named constant: another of its kind, or another number."""
+    module, _, name = text.rpartition(".")
+    if isinstance(value, np.float32):
+        for factor in (2.0, 0.5, -1.0):
+            times = call("np.float32", ast.Constant(float(value) * factor))
+            yield Alternative(times, "constant")
+        return
+    if not isinstance(value, int) or not name.isupper() or isinstance(value, bool):
+        return
+    scope = site.function.__globals__
+    scope = vars(scope[module]) if module in scope else scope
+    held_kinds = kinds(site.names.rows, scope)
+    family = [other for group in _FAMILIES if name in group for other in group]
+    if name in held_kinds:
+        of_kind = [other for other, kind in held_kinds.items() if kind == held_kinds[name]]
+        family += sorted(of_kind, key=lambda other: not similar(name, other))
+    found = [other for other in dict.fromkeys(family) if other != name]
+    for other in found[:MOST_NAMES]:
+        held = scope.get(other, _DIM_VALUES.get(other))
+        if isinstance(held, int):
+            prefix = f"{module}." if module else ""
+            yield Alternative(site.names.ref(prefix + other, held), "name")
+    if not found and abs(value) <= MOST_CONSTANT:
+        for number in dict.fromkeys((value + 1, value - 1, 0, 1, 2 * value, value // 2, -value)):
+            if number != value:
+                yield Alternative(ast.Constant(number), "constant")
+
+
+_DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for dim in _DIMS)))}
+
+
+def local(site: Site) -> Iterator[Alternative]:
+    """A variable: others that were set before and sound like it."""
+    node: ast.Name = site.node
+    found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
+    for other in found[-MOST_NAMES:]:
+        yield Alternative(ast.Name(other, ast.Load()), "name")
+
+
+def _set_before(tree: ast.FunctionDef, node: ast.Name) -> list[str]:
+    """Arguments, and variables that are set on a line before."""
+    names = [argument.arg for argument in tree.args.args]
+    for other in ast.walk(tree):
+        if isinstance(other, ast.Name) and isinstance(other.ctx, ast.Store) and other.lineno <= node.lineno:
+            names.append(other.id)
+    return list(dict.fromkeys(names))
+
+
+def exchanged(site: Site) -> Iterator[Alternative]:
+    """Two of up to five values exchanged; four lanes turned round or rotated."""
+    values = site.node.elts
+    orders = [
+        [j if k == i else i if k == j else k for k in range(len(values))]
+        for i in range(len(values)) for j in range(i + 1, len(values))
+    ]  # fmt: skip
+    if len(values) == 4:
+        orders += [[3, 2, 1, 0], [1, 2, 3, 0], [3, 0, 1, 2]]
+    for order in orders if 2 <= len(values) <= 5 else ():
+        yield Alternative(ast.Tuple([values[k] for k in order], ast.Load()), "values exchanged")
+
+
+def index(site: Site) -> Iterator[Alternative]:
+    node: ast.Subscript = site.node
+    at = node.slice
+    if isinstance(at, ast.Slice):
+        return
+    yield from (
+        Alternative(ast.Subscript(node.value, ast.BinOp(at, op, ast.Constant(1)), ast.Load()), "index")
+        for op in (ast.Add(), ast.Sub())
+    )
+    base = ast.unparse(node.value)
+    if base not in ("push", "spec", "meta"):
+        yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
+
+
+def statement(site: Site) -> Iterator[Alternative]:
+    """A statement left out, if what it sets was set before."""
+    node = site.node
+    if isinstance(node, ast.AugAssign):
+        yield Alternative(None, "statement")
+        return
+    (target,) = node.targets
+    if isinstance(target, ast.Subscript):
+        yield Alternative(None, "statement")
+    elif isinstance(target, ast.Name):
+        other = [
+            each for each in ast.walk(site.tree)
+            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == target.id
+            and each.lineno < node.lineno
+        ]  # fmt: skip
+        if other:
+            yield Alternative(None, "statement")
+
+
+def branch(site: Site) -> Iterator[Alternative]:
+    node: ast.IfExp = site.node
+    yield Alternative(ast.IfExp(node.test, node.orelse, node.body), "condition")
+
+
+def added(site: Site) -> Iterator[Alternative]:
+    """What is added to a sum: its sign, its precision."""
+    for parent in ast.walk(site.tree):
+        if isinstance(parent, ast.AugAssign) and parent.value is site.node:
+            yield Alternative(ast.UnaryOp(ast.USub(), site.node), "sign")
+            total = ast.Name(parent.target.id, ast.Load()) if isinstance(parent.target, ast.Name) else None
+            if total is not None and isinstance(parent.op, ast.Add):
+                for kind in ("edit_saturated16", "edit_wrapped16"):
+                    held = call(kind, ast.BinOp(total, ast.Add(), site.node))
+                    yield Alternative(ast.BinOp(held, ast.Sub(), total), "type", 2)

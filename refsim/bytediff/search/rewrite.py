@@ -1,0 +1,119 @@
+"""A function's tree rewritten: its edits selected by a number, its places told, or one edit made for good."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping, Sequence
+from types import CodeType
+from typing import Any, Protocol
+
+from refsim.bytediff.search.site import Alternative
+
+#: A compiled copy gives up after so many steps of one loop.
+MOST_STEPS = 1 << 22
+#: Zeros behind each input: what reads outside of a buffer give on most devices.
+BEHIND = 4096
+
+
+class Numbered(Protocol):
+    """An edit as far as this module knows it: its number, and what stands for the node."""
+
+    @property
+    def number(self) -> int: ...
+
+    @property
+    def made(self) -> Alternative: ...
+
+
+def compiled(tree: ast.AST, name: str) -> CodeType:
+    module = ast.fix_missing_locations(ast.Module([tree], []))  # type: ignore[list-item]
+    made: dict[str, Any] = {}
+    exec(compile(module, f"<edited {name}>", "exec"), made)
+    code: CodeType = made[name].__code__
+    return code
+
+
+class Rewrite(ast.NodeTransformer):
+    """A copy of a tree: ``switch`` asks for the number at each place, ``watch`` tells of each, ``plain`` does neither.
+
+    ``compiled`` has the edit ``only`` alone, if it is here.
+    """
+
+    def __init__(self, at: Mapping[ast.AST, Sequence[Numbered]], way: str, only: int = -1) -> None:
+        self.at, self.way, self.only, self.loops = at, way, only, 0
+
+    def visit(self, node: ast.AST) -> Any:
+        new = self.rebuilt(node)
+        edits = self.at.get(node)
+        if isinstance(node, ast.For | ast.While):
+            new = self.counted(new)
+        if edits:
+            new = self.selected(new, edits) if isinstance(node, ast.expr) else self.left_out(new, edits)
+        if self.way == "compiled" and isinstance(node, ast.Attribute) and ast.unparse(node) in _PADDED:
+            new = ast.BinOp(new, ast.Sub(), ast.Constant(BEHIND))
+        return new
+
+    def rebuilt(self, node: ast.AST) -> Any:
+        """The same node with rewritten parts."""
+        parts: dict[str, Any] = {}
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                rows: list[Any] = []
+                for each in value:
+                    new = self.visit(each) if isinstance(each, ast.AST) else each
+                    rows += new if isinstance(new, list) else [new]
+                parts[name] = rows
+            else:
+                parts[name] = self.visit(value) if isinstance(value, ast.AST) else value
+        return ast.copy_location(type(node)(**parts), node)
+
+    def selected(self, new: ast.expr, edits: Sequence[Numbered]) -> ast.expr:
+        first, last = edits[0].number, edits[-1].number
+        if self.way == "watch":
+            return ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(first), new], [])
+        if self.way == "compiled" and first <= self.only <= last:
+            return edits[self.only - first].made.new  # type: ignore[return-value]
+        if self.way != "switch":
+            return new
+        chain: Any = edits[-1].made.new
+        for edit in reversed(edits[:-1]):
+            chain = ast.IfExp(_number(ast.Eq(), edit.number), edit.made.new, chain)  # type: ignore[arg-type]
+        within = ast.Compare(
+            ast.Constant(first), [ast.LtE(), ast.LtE()], [ast.Name("_edit", ast.Load()), ast.Constant(last)]
+        )
+        return ast.copy_location(ast.IfExp(within, chain, new), new)
+
+    def left_out(self, new: Any, edits: Sequence[Numbered]) -> Any:
+        """A statement, unless its edit is selected."""
+        (edit,) = edits
+        body = new if isinstance(new, list) else [new]
+        if self.way == "compiled" and edit.number == self.only:
+            return ast.Pass()
+        if self.way == "watch":
+            call = ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edit.number), ast.Constant(0)], [])
+            return [ast.Expr(call), *body]
+        return ast.If(_number(ast.NotEq(), edit.number), body, []) if self.way == "switch" else new
+
+    def counted(self, loop: Any) -> Any:
+        """A loop that counts its steps."""
+        if self.way != "compiled":
+            loop.body = [*_COUNT, *loop.body]
+            return loop
+        if "ndindex" in ast.unparse(loop.iter if isinstance(loop, ast.For) else loop.test):
+            return loop
+        self.loops += 1
+        name = f"_steps{self.loops}"
+        source = f"{name} += 1\nif {name} > {MOST_STEPS}:\n    raise RuntimeError"
+        loop.body = [*ast.parse(source).body, *loop.body]
+        return [*ast.parse(f"{name} = 0").body, loop]
+
+
+#: What kernels ask of an input that is longer in a compiled copy.
+_PADDED = ("bias.size",)
+
+
+_COUNT = ast.parse("_left[0] -= 1\nif _left[0] < 0:\n    raise _Endless").body
+
+
+def _number(how: ast.cmpop, number: int) -> ast.Compare:
+    return ast.Compare(ast.Name("_edit", ast.Load()), [how], [ast.Constant(number)])
