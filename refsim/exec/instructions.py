@@ -113,7 +113,7 @@ def prepared_plan(
 
 def _whole(
     plan: program.Plan, executor: Executor, graphs: Mapping[int, Graph]
-) -> Callable[[list[np.ndarray]], list[np.ndarray]] | None:
+) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
     """What runs a plan that is one call of a delegate, with the inputs and outputs in the same order."""
     (only, *others) = plan.chains[0].instructions or (None,)
     if others or not isinstance(only, program.DelegateCall):

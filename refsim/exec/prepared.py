@@ -37,7 +37,7 @@ class PreparedModel:
         inputs: Sequence[int],
         instructions: Sequence[Instruction],
         outputs: Sequence[Fetch],
-        whole: Callable[[list[np.ndarray]], list[np.ndarray]] | None = None,
+        whole: Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None = None,
     ) -> None:
         self._where = where
         self._shapes, self._inputs = tuple((tuple(s), dtype) for s, dtype in shapes), tuple(inputs)
@@ -46,7 +46,17 @@ class PreparedModel:
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, as `Model.run` gives them; raises as it does."""
-        given = checked(self._where, self._shapes, inputs)
+        return self.compute(checked(self._where, self._shapes, inputs))
+
+    def fits(self, inputs: Sequence[np.ndarray]) -> bool:
+        """Whether the inputs have the model's shapes and dtypes, and lie in C order."""
+        return len(inputs) == len(self._shapes) and all(
+            array.shape == shape and array.dtype is dtype and array.flags.c_contiguous
+            for array, (shape, dtype) in zip(inputs, self._shapes, strict=True)
+        )
+
+    def compute(self, given: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As `run`, for inputs that fit."""
         if self._whole is not None:
             return self._whole(given)
         values: Values = dict(zip(self._inputs, given, strict=True))
