@@ -154,11 +154,20 @@ class Evidence:
 
     @cached_property
     def fills(self) -> tuple[int, ...]:
-        """What a cell may hold that no kernel wrote: 0, the most common wrong value, or what outputs begin as."""
+        """What a cell may hold that no kernel wrote: 0, what outputs begin as, or another byte that fills memory.
+
+        No kernel ends in that byte: it is no bound of a clamp and no zero point, in floats the same four times.
+        """
         values, counts = np.unique(self.got[self.differing], return_counts=True)
         common = int(values[counts.argmax()]) if len(values) else 0
         before = FILL if self.desc.is_int8 else 0x01010101 * FILL
-        return tuple(dict.fromkeys((0, common, *([before] if before in values else []))))
+        params = {} if self.bound is None else vars(self.call.params)
+        if self.desc.is_int8:
+            computed = common in (-128, 127, params.get("out_zp"), params.get("zp"))
+        else:
+            computed = common != int(np.array([common] * 4).astype(np.int8).view(np.int32)[0])
+        found = (0, *(() if computed else (common,)), *([before] if before in values else []))
+        return tuple(dict.fromkeys(found))
 
     def with_values(self, values: np.ndarray) -> np.ndarray:
         """Cells of the expected buffer with other logical values, wrapped to the buffer's dtype."""

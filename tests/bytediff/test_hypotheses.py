@@ -31,7 +31,7 @@ def check(name: str, detail: str, bound: BoundCase, wrong: Any, **more: Any) -> 
         wrong.raw[:] = expected.raw
         elements = expected.kinds() == ByteKind.VALUE
         wrong.raw[elements] = PackedBuffer.pack(values, expected.desc.layout).raw[elements]
-    report = diff(expected, wrong, call=bound, **more)
+    report = diff(expected, wrong, call=bound, search=0, **more)
     assert not report.same
     found = [cause for cause in report.causes[:3] if cause.name == name]
     assert found, f"{name} is not among:\n{report}"

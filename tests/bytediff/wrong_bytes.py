@@ -294,7 +294,7 @@ ROWS: tuple[Row, ...] = (
     *LINEAR_ROWS,
     *WORD_ROWS,
     *DISTANCE_ROWS,
-    ("nothing written", "every byte is 0x00", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
+    ("nothing written", "0x00 is left there", _edited(BOUND, lambda b: np.zeros_like(b.raw))),
     ("last tile missing", "x >= 64", _edited(BOUND, _tail_zero)),
     ("last tile missing", "all dispatches rounded down", _grids_floored("both")),
     ("last tile missing", "rounded down", _grids_floored("second")),

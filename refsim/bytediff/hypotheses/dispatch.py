@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis
+from refsim.bytediff.evidence import Evidence, Prediction, cells, hypothesis, once
 from refsim.bytediff.invocations import work_items
 from refsim.bytediff.rerun import chained, each_input, has_weights, quantized, rerun
 from refsim.core.buffer import GUARD, ByteKind, PackedBuffer
@@ -15,13 +15,41 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.traits import BY_ROWS
 
+Left = tuple[str, np.ndarray, bool]
+
+
+@once
+def _before(ev: Evidence) -> list[Left]:
+    """What the memory may have held before: (in words, cells, whether that was read off the differences).
+
+    The bytes of another buffer count if most wrong cells hold them.
+    """
+    found: list[Left] = []
+    for fill in ev.fills:
+        found.append((f"{_shown(ev, fill)} is left there", np.full_like(ev.want, fill), fill != 0))
+    for name, raw in ev.others.items():
+        held = np.ascontiguousarray(raw).view(np.uint8).reshape(-1)
+        if len(held) >= ev.desc.nbytes:
+            stale = held[: ev.desc.nbytes].view(ev.want.dtype)
+            if 2 * np.count_nonzero((stale == ev.got) & ev.differing) > np.count_nonzero(ev.differing):
+                found.append((f"the bytes of {name} are left there", stale, False))
+    return found
+
+
+def _left(ev: Evidence, what: str, missing: np.ndarray, fitted: bool = False) -> Iterator[Prediction]:
+    """Cells, or words, that nobody wrote hold what was there before."""
+    cells_ = missing if len(missing) == len(ev.want) else np.repeat(missing, len(ev.want) // len(missing))
+    if cells_.any():
+        for left, before, read_off in _before(ev):
+            yield Prediction(f"{what}: {left}", np.where(cells_, before, ev.want), fitted or read_off)
+
 
 @hypothesis("nothing written")
 def nothing_written(ev: Evidence) -> Iterator[Prediction]:
-    """No invocation ran: the whole buffer holds what it was filled with."""
-    for fill in ev.fills:
-        fitted = fill != 0
-        yield Prediction(f"every byte is {_shown(ev, fill)}", np.full_like(ev.want, fill), fitted)
+    """No invocation ran: the whole buffer holds what was there before."""
+    for left, before, read_off in _before(ev):
+        if before.min() == before.max():  # the bytes of another buffer are that buffer
+            yield Prediction(f"no byte: {left}", before, read_off)
 
 
 def _shown(ev: Evidence, fill: int) -> str:
@@ -36,23 +64,18 @@ def tile_missing(ev: Evidence) -> Iterator[Prediction]:
     """Invocations at the end of an axis never ran: the grid was rounded down, or limited."""
     yield from _ends_of_images(ev)
     if ev.launch is None:
-        for fill in ev.fills:
-            yield from _tail(ev, fill)
+        first = ev.differing.argmax() // 4 * 4 if ev.desc.is_int8 else ev.differing.argmax()
+        yield from _left(ev, f"everything from cell {first} on", np.arange(len(ev.want)) >= first, True)
         return
-    items = ev.items
     for axis, name in enumerate("xyz"):
-        for limit, what in _limits(ev, ev.launch, items, axis):
-            missing = items[axis] >= limit
-            if missing.any() and not missing.all():
-                for fill in ev.fills:
-                    yield Prediction(
-                        f"{name} >= {limit} of {ev.launch.global_size[axis]} not computed ({what})",
-                        _without_words(ev, missing, fill),
-                        fitted=what == _FITTED or fill != 0,
-                    )
-    for fill in ev.fills:
-        rounded = _without_words(ev, _beyond_whole_groups(ev.launch, ev.items), fill)
-        yield Prediction("the grid rounded down along every axis", rounded, fitted=fill != 0)
+        for limit, what in _limits(ev, ev.launch, ev.items, axis):
+            missing = ev.items[axis] >= limit
+            if not missing.all():
+                size = ev.launch.global_size[axis]
+                said = f"{name} >= {limit} of {size} not computed ({what})"
+                yield from _left(ev, said, missing, what == _FITTED)
+    rounded = _beyond_whole_groups(ev.launch, ev.items)
+    yield from _left(ev, "the grid rounded down along every axis", rounded)
     if ev.bound is not None and ev.call.op.expand is not None:
         yield from _parts_rounded_down(ev)
 
@@ -62,12 +85,10 @@ def _ends_of_images(ev: Evidence) -> Iterator[Prediction]:
     wrong = ev.differing[ev.places]
     for axis, name in ((3, "w"), (2, "h"), (1, "c")):
         along = np.flatnonzero(wrong.any(axis=tuple(a for a in range(4) if a != axis)))
-        if not len(along) or not along[0]:
-            continue
-        for fill in ev.fills:
-            fresh = ev.want.copy()
-            fresh[np.moveaxis(ev.places, axis, 0)[along[0] :]] = fill
-            yield Prediction(f"{name} >= {along[0]} of every image not computed", fresh, fitted=True)
+        if len(along) and along[0]:
+            missing = np.zeros(len(ev.want), bool)
+            missing[np.moveaxis(ev.places, axis, 0)[along[0] :]] = True
+            yield from _left(ev, f"{name} >= {along[0]} of every image not computed", missing, True)
 
 
 def _beyond_whole_groups(launch: Launch, items: np.ndarray) -> np.ndarray:
@@ -110,28 +131,13 @@ def _limits(ev: Evidence, launch: Launch, items: np.ndarray, axis: int) -> Itera
         yield int(items[axis][differing].min()), _FITTED
 
 
-def _without_words(ev: Evidence, missing: np.ndarray, fill: int) -> np.ndarray:
-    words = ev.want.reshape(len(missing), -1).copy()
-    words[missing] = fill
-    return words.reshape(-1)
-
-
-def _tail(ev: Evidence, fill: int) -> Iterator[Prediction]:
-    differing = np.flatnonzero(ev.differing)
-    if len(differing):
-        fresh = ev.want.copy()
-        fresh[differing[0] // 4 * 4 if ev.desc.is_int8 else differing[0] :] = fill
-        yield Prediction(f"everything from byte {differing[0]} on is {_shown(ev, fill)}", fresh, True)
-
-
 @hypothesis("batch ignored")
 def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
     """The batch index fixed at 0 in a read or in a write."""
     if ev.bound is not None and ev.call.op.family in BY_ROWS and len(ev.call.out.shape) > 2:
-        for fill in ev.fills:
-            fresh = ev.want.copy()
-            fresh[np.setdiff1d(ev.places, ev.places[0, 0])] = fill
-            yield Prediction("rows of the first plane alone are written", fresh)
+        missing = np.zeros(len(ev.want), bool)
+        missing[np.setdiff1d(ev.places, ev.places[0, 0])] = True
+        yield from _left(ev, "rows of the first plane alone are written", missing)
     if ev.bound is not None:
         for name, x, buffer in each_input(ev):
             # where input and output have the batches alike, the prediction below is the same
@@ -146,14 +152,12 @@ def batch_ignored(ev: Evidence) -> Iterator[Prediction]:
     yield Prediction(
         "every batch computed from batch 0", ev.with_values(np.broadcast_to(values[:1], values.shape))
     )
-    for fill in ev.fills:
-        only = np.full_like(ev.want, fill)
-        first = ev.places[0].max() + 1 if ev.desc.layout.dim_order[0] == 3 else 0
-        only[:first] = ev.want[:first]
-        yield Prediction("batch 0 alone is written", only)
-        last = np.full_like(ev.want, fill)
+    first = ev.places[0].max() + 1 if ev.desc.layout.dim_order[0] == 3 else 0
+    yield from _left(ev, "batch 0 alone is written", np.arange(len(ev.want)) >= first)
+    for left, before, read_off in _before(ev):
+        last = before.copy()
         last[ev.places[0]] = values[-1]
-        yield Prediction("every batch written to the place of batch 0", last)
+        yield Prediction(f"every batch written to the place of batch 0: {left}", last, read_off)
 
 
 @hypothesis("stale or foreign buffer")
@@ -248,10 +252,9 @@ def _stale_sizes(ev: Evidence, before: TensorDesc) -> Iterator[Prediction]:
     for axis, size in enumerate(reversed(before.sizes_whcn)):
         keep = np.arange(inside.shape[axis]) < size
         inside &= keep.reshape([-1 if a == axis else 1 for a in range(4)])
-    for fill in ev.fills:
-        fresh = ev.want.copy()
-        fresh[ev.places[~inside]] = fill
-        yield Prediction("elements beyond the sizes of the call before not computed", fresh)
+    missing = np.zeros(len(ev.want), bool)
+    missing[ev.places[~inside]] = True
+    yield from _left(ev, "elements beyond the sizes of the call before not computed", missing)
 
 
 @hypothesis("padding leaked")

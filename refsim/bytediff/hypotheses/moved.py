@@ -168,6 +168,8 @@ def unwritten(ev: Evidence) -> Iterator[Prediction]:
     if len(distinct(ev.want[at])) < LEAST_VALUES:
         return  # a saturated tensor says nothing
     fill = ev.got[at][0]
+    if int(fill) not in ev.fills:
+        return  # a kernel may have ended in that value
     box, told = np.ones(at.shape, bool), []
     for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
         first, last = int(along[at].min()), int(along[at].max())
