@@ -40,7 +40,7 @@ def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str,
     session = executor.session(graph)
     if more or len(session.plan.turns) != 1:
         raise SystemExit(f"{name}: more than one submission; only one can be split")
-    session.release(memory := _memory(session))
+    memory = _memory(session)
     found: dict[str, Any] = {"host": _host(model, inputs, executor, session)}
     operations = memory._turns[0][0]
     found["device"] = _device(executor, operations)
@@ -55,8 +55,8 @@ def profile(executor: KomputeExecutor, name: str, console: Console) -> dict[str,
 
 
 def _memory(session: GraphSession) -> RunMemory:
-    memory = session._free.pop()
-    assert isinstance(memory, RunMemory)
+    """The memory that the next run takes."""
+    session.release(memory := session._memory())
     return memory
 
 
@@ -107,7 +107,6 @@ def _split(session: GraphSession, inputs: list[np.ndarray], runs: int) -> dict[s
     """The steps of session.run, timed from outside."""
     spent: dict[str, list[float]] = defaultdict(list)
     memory = _memory(session)
-    session.release(memory)
 
     def timed(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def run(*arguments: Any) -> Any:

@@ -18,6 +18,7 @@ LEAST_SCORE = 0.25
 #: One with many numbers that were read off the differences must explain nearly all of them.
 LEAST_INFERRED = 0.8
 PADDING = "padding leaked"  # the first suspect where every element is right
+NOTHING = "nothing written"  # which edit of a kernel leaves all stores out is a guess
 #: A cause is weak if it contradicts more right cells than this share of what it explains,
 MOST_CONTRADICTED = 0.1
 #: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
@@ -124,7 +125,8 @@ def _edits(ev: Evidence, seconds: float) -> list[tuple[Cause, Found]]:
 def _with_edits(found: list[Cause], edits: list[tuple[Cause, Found]]) -> list[Cause]:
     """Causes and edits. A cause with the same bytes as an edit gets its place; of one name the better stays."""
     named = {cause.name: cause for cause in found}
-    same = [cause for cause in found if cause.exact and not (cause.fitted or cause.inferred or cause.where)]
+    plain = [cause for cause in found if cause.exact and not (cause.fitted or cause.inferred or cause.where)]
+    same = [cause for cause in found if cause.exact and cause.name == NOTHING] or plain
     for cause, edit in edits:
         if cause.exact and not cause.where and same:
             first = min(same, key=_worse)

@@ -12,7 +12,7 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.qmath import PROFILES, Profile
 from refsim.golden import known
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.defect import Defect
+from refsim.ops.base.defect import Defect, together
 
 #: How a buffer can come out, best first.
 SAME, LEGAL, KNOWN_DEFECT, WRONG = "same", "legal", "known", "wrong"
@@ -56,7 +56,9 @@ def judged(
     legal = tuple(name for name, profile in allowed.items() if same(bound, actual, profile))
     if legal:
         return Judged(LEGAL, legal)
-    for row in bound.call.defects if defects else ():
+    found = bound.call.defects if defects else ()
+    valued = [row for row in found if row.values is not None]
+    for row in (*found, *([together(valued)] if len(valued) > 1 else ())):
         shown = tuple(name for name, p in allowed.items() if _shows(under(bound, p), row, actual, fill))
         if shown:
             return Judged(KNOWN_DEFECT, shown, row)

@@ -172,11 +172,18 @@ def _shapes(
         return [result.shape for result in bridge.find(call.name, place).outlined(args, place)]
     declared = graph.values[node.outputs[0]]
     assert isinstance(declared, VkTensor)
-    shapes = {name: sizes[value].shape for name, value in node.inputs.items()}
     try:
+        shapes = {name: _array(sizes, value).shape for name, value in node.inputs.items()}
         return [tuple(held.op.out_shape(held.params, shapes, held.consts, declared.dims))]
     except RefsimError as error:
         raise type(error)(f"{place}: {error.where}", error.what, got=error.got, need=error.need) from error
+
+
+def _array(sizes: Sizes, value: int) -> np.ndarray:
+    found = sizes.get(value)
+    if not isinstance(found, np.ndarray):
+        raise GraphError(f"value {value}", "no tensor that a node before it writes")
+    return found
 
 
 def _kept(call: Call, sizes: Sizes, node: Node) -> str | None:

@@ -46,6 +46,7 @@ WORDS = {
     "run.bin": "net.bin", "expose exposed.pte": "new.pte", "exposed.pte": "seg.exposed.pte", "found": "new",
     "pack buffer.bin": "new.bin", "buffer.bin": "good.bin", "unpack array.npy": "new.npy", "bisect dumps": "dumps",
     "triage found": "new", "1000": "20", "corpus": "new", "100": "3", "VERB": "run",
+    "tests/data/dynamic/fcn_add.pte": "fcn_add.pte",
 }  # fmt: skip
 
 #: What is not run, by how it begins, and why.
@@ -117,12 +118,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "seg.exposed.pte": "device/mixed_ops.raw.pte", "seg.exposed.pte.json": "device/mixed_ops.raw.pte.json",
         "outputs.npz": "device/mixed_ops.raw.npz", "net.pte": "devtools/net.pte", "net.etdp": "devtools/net.etdp",
         "net.bin": "devtools/net.bin", "phone.json": "../../refsim/core/profiles/nvidia.json",
+        "fcn_add.pte": "dynamic/fcn_add.pte",
     }.items():  # fmt: skip
         shutil.copy(DATA / source, folder / name)
     good = np.random.default_rng(0).integers(0, 255, 64 * 56 * 56, np.uint8)
     good.tofile(folder / "good.bin")
     good[100:140] ^= 7
     good.tofile(folder / "bad.bin")
+    np.savez(folder / "small.npz", np.zeros((1, 3, 23, 32), np.float32))
     np.save(folder / "array.npy", np.zeros((1, 64, 56, 56), np.int8))
     before = os.getcwd()
     os.chdir(folder)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.buffer import FILL, PackedBuffer, offsets
 from refsim.core.qmath import NVIDIA
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.executor import OURS, YOURS, Source
@@ -16,7 +16,7 @@ from refsim.formats.recordings import Recording
 from refsim.golden import check as case_check
 from refsim.golden import recorded, verify
 from refsim.golden.check import ERROR, REFUSED
-from refsim.golden.judge import judged
+from refsim.golden.judge import WRONG, judged
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
@@ -133,6 +133,17 @@ def test_the_judgement_names_the_defect(kernels: type[Foreign], verdict: str) ->
     assert found.verdict == verdict
     if verdict == "known":
         assert str(found) == "known defect of upstream: first-batch"
+
+
+def test_defects_that_one_call_shows_at_once_are_known_together() -> None:
+    """A kernel of upstream ignores alpha, and computes the first of what more than four dims hold."""
+    bound = bind(OPS["q8ta_add"].example.changed(a=(2, 2, 1, 3, 5), b=(2, 2, 1, 3, 5), alpha=0.5))
+    out = replace(bound.call, params=replace(bound.call.params, alpha=1.0)).expected(bound.inputs)
+    at = offsets(out.desc)
+    out.raw[at[2:]] = FILL  # the two outer dims are one here
+    assert str(judged(bound, out)) == "known defect of upstream: alpha and first-of-four-dims"
+    out.raw[at[0, 0, 0, 0]] ^= 1
+    assert judged(bound, out).verdict == WRONG
 
 
 def test_a_case_is_known_or_legal_for_kernels_of_another_build_only() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -34,6 +34,32 @@ class Defect:
         if self.strays is None:
             return np.zeros(values.shape, bool)
         return self.strays(call) & ~np.ma.getmaskarray(values)
+
+
+def together(rows: Sequence[Defect]) -> Defect:
+    """Several defects that one call shows at once: what each changes, and unwritten what any leaves unwritten."""
+
+    def values(call: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        right = call.define(arrays)
+        found = np.ma.masked_array(right.copy(), np.zeros(right.shape, bool))
+        for row in rows:
+            assert row.values is not None
+            one = row.values(call, arrays)
+            changed = np.ma.getdata(one) != right
+            found.data[changed] = np.ma.getdata(one)[changed]
+            found.mask |= np.ma.getmaskarray(one)
+        return found
+
+    def strays(call: Any) -> np.ndarray:
+        return np.logical_or.reduce([row.strays(call) for row in rows if row.strays is not None])
+
+    return Defect(
+        " and ".join(row.name for row in rows),
+        "; ".join(row.note for row in rows),
+        lambda call: all(row.applies(call) for row in rows),
+        values,
+        strays if any(row.strays for row in rows) else None,
+    )
 
 
 def first_only(name: str, note: str, inner: int) -> Defect:
