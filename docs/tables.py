@@ -29,7 +29,7 @@ TABLES: dict[str, Callable[[], str]] = {
     for make in (
         devices.profiles, devices.measured, devices.counts, devices.recordings,
         operators.padding, operators.floats, operators.defects,
-        runtime.rules, runtime.libraries,
+        runtime.rules, runtime.runtimes, runtime.libraries,
         modules.modules, modules.module_sizes, modules.packings, modules.kernel_keys,
         json_keys.json_verbs, json_keys.json_objects,
     )

@@ -6,7 +6,7 @@ import re
 
 from page_tables.markdown import markdown
 from refsim.check.rules import rules as all_rules
-from refsim.check.runtime import runtime
+from refsim.check.runtime import releases, runtime
 
 
 def rules() -> str:
@@ -24,6 +24,14 @@ def _sentence(text: str) -> str:
     """What stands in braces is a fact of the place that was found."""
     spelled = re.sub(r"\{a(\d+)\}", r"*argument \1*", text.replace("{a-1}", "*output*"))
     return re.sub(r"\{(\w+)\}", r"*\1*", spelled).replace("|", "\\|")
+
+
+def runtimes() -> str:
+    """Every runtime that is described."""
+    described = map(runtime, releases())
+    ran = {True: "yes", False: "no"}
+    rows = ((f"`{row.name}`", row.title, ran[row.measured], row.source) for row in described)
+    return markdown(("name", "what it is", "files were run on it", "described from"), rows)
 
 
 def libraries() -> str:

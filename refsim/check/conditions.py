@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from refsim.check.subject import Call, Operand
+from refsim.core.errors import ParameterError
 from refsim.formats.literals import Bool, BoolList, Double, DoubleList, Int, IntList, Null, String
 from refsim.formats.vkgraph.schema import SymInt, Value, ValueList, VkTensor
 
@@ -256,4 +257,7 @@ def answer(call: Call, condition: Mapping[str, Any]) -> Answer:
     if name == "not":
         found = answer(call, arguments)
         return None if found is None else not found
-    return CONDITIONS[name](call, **arguments)
+    try:
+        return CONDITIONS[name](call, **arguments)
+    except (KeyError, TypeError) as error:
+        raise ParameterError("runtime", "a condition that there is not", got=str(condition)) from error

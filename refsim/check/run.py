@@ -8,22 +8,23 @@ from os import PathLike, fspath
 
 from refsim.check.finding import Finding, Level
 from refsim.check.rules import rules
-from refsim.check.runtime import LATEST, runtime
+from refsim.check.runtime import DEFAULT, runtime
 from refsim.check.subject import Method, blob_method, methods
 from refsim.core.folder_write import current
 from refsim.exec.model import LOWERED
 from refsim.formats.file import read_file
 from refsim.formats.pte.read import VULKAN_ID, kind_of, read_pte, unknown
 from refsim.formats.vkgraph.read import read_blob
+from refsim.ops.base.target import Target
 
 _ORDER = {level: place for place, level in enumerate(Level)}
 
 
-def check(path: str | PathLike[str], release: str = LATEST) -> list[Finding]:
-    """What the runtime of a release refuses in a file, or gets wrong: errors first, then in the file's order.
+def check(path: str | PathLike[str], release: str = DEFAULT) -> list[Finding]:
+    """What a runtime refuses in a file, or gets wrong: errors first, then in the file's order.
 
     ``path`` is a .pte, a delegate blob, or a folder that `refsim lower` wrote. Raises FormatError or LimitError for a
-    file that cannot be read, ParameterError for an unknown release; never anything else.
+    file that cannot be read, ParameterError for an unknown runtime; never anything else.
     """
     lowered = current(path, LOWERED)
     name = fspath(lowered if os.path.isfile(lowered) else path)
@@ -31,18 +32,19 @@ def check(path: str | PathLike[str], release: str = LATEST) -> list[Finding]:
 
 
 def check_bytes(
-    data: bytes | bytearray | memoryview, name: str = "file", release: str = LATEST
+    data: bytes | bytearray | memoryview, name: str = "file", release: str = DEFAULT
 ) -> list[Finding]:
     """As `check`, of a file that is held in memory."""
     found: Iterable[Method]
+    described = runtime(release)
+    target = Target(runtime=described.behaviour)
     kind = kind_of(data)
     if kind == "blob":
-        found = (blob_method(read_blob(data, name)),)
+        found = (blob_method(read_blob(data, name), target),)
     elif kind == "pte":
-        found = methods(read_pte(data, name), VULKAN_ID)
+        found = methods(read_pte(data, name), VULKAN_ID, target)
     else:
         raise unknown(data, name)
-    described = runtime(release)
     findings = [
         finding
         for method in found

@@ -1,9 +1,8 @@
-"""Descriptions of runtimes: a data file for each ExecuTorch release; docs/check.md says where their facts come from."""
+"""Descriptions of runtimes: a data file for each."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -12,23 +11,28 @@ from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import ParameterError
+from refsim.formats.reading import json_file, reading
+from refsim.ops.base.target import Behaviour
 
 FOLDER = Path(__file__).parent / "runtimes"
-#: The release that is meant where none is named.
-LATEST = "1.5.1"
+#: The runtime that is meant where none is named: all recordings of this project are of it.
+DEFAULT = "2026-08"
+#: What is needed where a description is not one.
+DESCRIPTION = "a description of a runtime"
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """One release.
+    """One runtime.
 
-    ``operators``: those that the Vulkan runtime registers. ``claimed``: those that the exporter puts into delegates all
+    ``title`` says in words what it is. ``measured``: files were run on it. ``behaviour`` is what values depend on.
+    ``operators``: those that the runtime registers. ``claimed``: those that the exporter puts into delegates all
     the same. ``kernels``: kernels outside of delegates, by the library that has them. ``standard`` names the libraries
     that an ordinary build links. ``shaders``: names of compute shaders, of those kinds that ``shader_of`` needs.
     ``shader_of`` and ``requirements`` are rows for `refsim.check.rules`.
     """
 
-    release: str
+    name: str
     source: str
     limits: Mapping[str, int]
     operators: frozenset[str]
@@ -41,6 +45,9 @@ class Runtime:
     staging: Mapping[str, tuple[str, ...]]
     fixed_shape: frozenset[str]
     weights: tuple[Mapping[str, Any], ...]
+    title: str
+    measured: bool
+    behaviour: Behaviour
 
     def library_of(self, kernel: str) -> str | None:
         """The library that has a kernel, a standard one if there is one."""
@@ -50,36 +57,69 @@ class Runtime:
 
 
 def releases() -> list[str]:
-    """The releases that are described, oldest first."""
-    found = (path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
-    return sorted(found, key=lambda name: [int(part) for part in re.findall(r"\d+", name)])
+    """The runtimes that are described, the default first."""
+    found = sorted(path.name.removesuffix(".json") for path in FOLDER.glob("*.json"))
+    return sorted(found, key=lambda name: name != DEFAULT)
 
 
 @cache
-def runtime(release: str = LATEST) -> Runtime:
-    """The description of a release; ParameterError if there is none."""
-    if release not in releases():
-        raise ParameterError(
-            "runtime", "unknown release", got=repr(release), need=choices.need(release, releases())
-        )
-    data = json.loads((FOLDER / f"{release}.json").read_bytes())
-    kernels = {library: frozenset(names) for library, names in data["kernels"].items()}
+def runtime(release: str = DEFAULT) -> Runtime:
+    """The description of a runtime, by its name or in a file of one's own.
+
+    ParameterError if there is none, FormatError for a file that is no description.
+    """
+    if release in releases():
+        return _made(_whole(_read(release)), release)
+    if not release.endswith(".json"):
+        need = choices.need(release, releases(), "a JSON file that describes one")
+        raise ParameterError("runtime", "unknown", got=repr(release), need=need)
+    held = json_file(release, DESCRIPTION)
+    with reading(release, "is no description of a runtime", DESCRIPTION):
+        return _made(_whole(held), Path(release).stem)
+
+
+def _read(name: str) -> Any:
+    return json.loads((FOLDER / f"{name}.json").read_bytes())
+
+
+def _whole(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A description with what it takes over from another one: all that it does not say itself, or drops."""
+    if "of" not in data:
+        return dict(data)
+    if data["of"] not in releases():
+        raise ValueError(f"it is of {data['of']!r}")
+    whole = _whole(_read(data["of"]))
+    kept = [row for row in whole["requirements"] if row["rule"] not in data.get("without", ())]
+    return whole | {"requirements": kept} | dict(data)
+
+
+#: What a row of requirements must say.
+_ROW = ("rule", "level", "operators", "what", "why", "fix")
+
+
+def _made(data: Mapping[str, Any], name: str) -> Runtime:
+    for row in data["requirements"]:
+        if missing := [key for key in _ROW if not isinstance(row.get(key), str | list)]:
+            raise ValueError(f"a requirement without {missing[0]}")
     shaders = frozenset(
         "_".join(filter(None, (base, tail))) for base, tails in data["shaders"].items() for tail in tails
     )
-    shader_of = {name: tuple(row["shaders"]) for row in data["shader_of"] for name in row["operators"]}
+    behaviour = data["behaviour"]
     return Runtime(
-        release,
-        data["source"],
-        data["limits"],
-        frozenset(data["operators"]),
-        frozenset(data["claimed"]),
-        kernels,
-        tuple(data["standard"]),
-        shaders,
-        shader_of,
-        tuple(data["requirements"]),
-        {name: tuple(dtypes) for name, dtypes in data["staging"].items()},
-        frozenset(data["fixed_shape"]),
-        tuple(data["weights"]),
+        name=name,
+        source=data["source"],
+        limits=data["limits"],
+        operators=frozenset(data["operators"]),
+        claimed=frozenset(data["claimed"]),
+        kernels={library: frozenset(names) for library, names in data["kernels"].items()},
+        standard=tuple(data["standard"]),
+        shaders=shaders,
+        shader_of={name: tuple(row["shaders"]) for row in data["shader_of"] for name in row["operators"]},
+        requirements=tuple(data["requirements"]),
+        staging={name: tuple(dtypes) for name, dtypes in data["staging"].items()},
+        fixed_shape=frozenset(data["fixed_shape"]),
+        weights=tuple(data["weights"]),
+        title=data["title"],
+        measured=data["measured"],
+        behaviour=Behaviour(name, **behaviour | {"ended": frozenset(behaviour.get("ended", ()))}),
     )

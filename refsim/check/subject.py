@@ -27,6 +27,7 @@ from refsim.formats.vkgraph.schema import (
 from refsim.graph.build import nodes_of_calls
 from refsim.graph.graph import Node
 from refsim.graph.shapes import SYMBOLS
+from refsim.ops.base.target import Target
 
 BUFFER, TEXTURE_3D, TEXTURE_2D = (STORAGES[code] for code in (0, 1, 2))
 #: The key of the compile spec that says where tensors lie whose storage the file leaves open.
@@ -148,6 +149,7 @@ class Delegate:
     number: int
     blob: Blob
     entry: DelegateEntry | None = None
+    target: Target = field(default_factory=Target)
 
     @property
     def graph(self) -> VkGraph:
@@ -158,7 +160,7 @@ class Delegate:
         found: list[Call] = []
         number = 0
         for step, (operator, nodes) in enumerate(
-            zip(self.graph.chain, nodes_of_calls(self.blob), strict=True)
+            zip(self.graph.chain, nodes_of_calls(self.blob, self.target), strict=True)
         ):
             found.append(Call(self, step, number, operator, tuple(nodes)))
             number += 0 if operator.name in SYMBOLS else max(len(nodes), 1)
@@ -230,14 +232,16 @@ class Method:
                 yield number, str(self.plan.operators[instruction.op_index])
 
 
-def blob_method(blob: Blob) -> Method:
+def blob_method(blob: Blob, target: Target = Target()) -> Method:  # noqa: B008
     """A delegate alone, as a method without a program."""
-    return Method(None, (Delegate(None, 0, blob),))
+    return Method(None, (Delegate(None, 0, blob, None, target),))
 
 
-def methods(pte: Pte, vulkan: str) -> Iterator[Method]:
+def methods(pte: Pte, vulkan: str, target: Target = Target()) -> Iterator[Method]:  # noqa: B008
     """Every method of a program. ``vulkan`` is the id of the backend whose delegates are read."""
     for plan in pte.program.plans:
         entries = plan.delegates
-        found = (Delegate(plan.name, number, blob, entries[number]) for number, blob in pte.blobs(plan))
+        found = (
+            Delegate(plan.name, number, blob, entries[number], target) for number, blob in pte.blobs(plan)
+        )
         yield Method(plan.name, tuple(d for d in found if entries[d.number].id == vulkan), pte, plan)

@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 
 import click
 
+from refsim.check.runtime import DEFAULT, releases
 from refsim.cli._document import Document, Made
 from refsim.cli._written import Written, can_be_written
+from refsim.core import choices
 from refsim.core.layout import Layout, layout
 from refsim.core.no_clobber import must_be_new
 
@@ -98,6 +100,14 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
         function
     )
+
+
+def runtime_option(function: F) -> F:
+    """The option --runtime, which gives a name or a path: `refsim.check.runtime.runtime` makes it a description."""
+    text = f"The runtime that is meant: {choices.listed(releases())}, or a JSON file that describes one."
+    return click.option(
+        "--runtime", "release", metavar="NAME", default=DEFAULT, show_default=True, help=text
+    )(function)
 
 
 def limit_option(function: F) -> F:

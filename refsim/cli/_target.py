@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from refsim.check.runtime import DEFAULT as RELEASE
+from refsim.check.runtime import runtime
 from refsim.core import choices
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.qmath import Profile
@@ -115,25 +117,27 @@ def opened(
     recorded: Recorded | None = None,
     runs: bool = True,
     shaped: Callable[[Model], Model] = _as_it_is,
+    release: str = RELEASE,
 ) -> Opened:
     """Load a file for a target: the one that was given, else that of the recorded layouts, else the default.
 
-    ``shaped`` gives the model at the shapes of a run.
-
-    ``profile`` stands in for the target's own. ``runs``: the file will be run here; GraphError for one that only
-    ExecuTorch's runtime runs.
+    ``shaped`` gives the model at the shapes of a run, ``release`` names the runtime. ``profile`` stands in for the
+    target's own. ``runs``: the file will be run here; GraphError for one that only ExecuTorch's runtime runs.
     """
     row = family or named(DEFAULT)
     source = "the default" if family is None else "--target"
+    behaviour = runtime(release).behaviour
     if runs:
         _not_exposed(file)
-    held = {row.name: Opened(shaped(_loaded(file, row.target(profile), runs)), row, source)}
+    held = {row.name: Opened(shaped(_loaded(file, row.target(profile, behaviour), runs)), row, source)}
     if recorded is None:
         return held[row.name]
     fits = {row.name: fit(held[row.name].model, recorded)}
     for other in distinct() if not fits[row.name].whole else ():
         if other.mali != row.mali:
-            held[other.name] = Opened(shaped(load(file, other.target(profile), runs)), other, source)
+            held[other.name] = Opened(
+                shaped(load(file, other.target(profile, behaviour), runs)), other, source
+            )
             fits[other.name] = fit(held[other.name].model, recorded)
     found = held[row.name if family is not None else chosen(fits)]
     found.fits = fits

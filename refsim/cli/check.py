@@ -9,9 +9,9 @@ import click
 
 from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
-from refsim.check.runtime import LATEST, releases
+from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option
+from refsim.cli._options import json_option, runtime_option
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._verb import verb
 
@@ -20,31 +20,28 @@ COLUMNS = ("level", "where", "operator", "rule", "what")
 
 @verb("check", "model.pte")
 @click.argument("file")
-@click.option(
-    "--runtime",
-    "release",
-    type=click.Choice(releases()),
-    default=LATEST,
-    show_default=True,
-    help="The ExecuTorch release whose runtime is meant.",
-)
+@runtime_option
 @json_option
 def command(file: str, release: str, as_json: bool) -> int:
-    """Check FILE, a .pte or a delegate blob, against the runtime of an ExecuTorch release. Nothing is run.
+    """Check FILE, a .pte or a delegate blob, against a runtime of ExecuTorch. Nothing is run.
 
     The status is 1 if there is an error or a warning.
     """
     findings = check(file, release)
     if as_json:
         found = [finding.as_json() for finding in findings]
-        print_json("check", {"file": file, "runtime": release, "counts": counts(findings), "findings": found})
+        facts = {"file": file, "runtime": release, "measured": runtime(release).measured}
+        print_json("check", facts | {"counts": counts(findings), "findings": found})
     else:
         print_text(file, release, findings)
     return DIFFERENT if any(finding.level is not Level.NOTE for finding in findings) else SAME
 
 
 def print_text(file: str, release: str, findings: list[Finding]) -> None:
-    say(f"{file}, against the runtime of ExecuTorch {release}")
+    described = runtime(release)
+    say(f"{file}, against the runtime {described.name}: {described.title}")
+    if not described.measured:
+        say("nobody ran a file on this runtime: its sources were read, and all of this is probable")
     if findings:
         say()
         print_table(COLUMNS, [_cells(finding) for finding in findings], drop=("operator",))
@@ -54,20 +51,27 @@ def print_text(file: str, release: str, findings: list[Finding]) -> None:
     say(summary(findings))
 
 
-def pointer(path: str, release: str = LATEST) -> str:
+def pointer(path: str, release: str = DEFAULT) -> str:
     """The line by which other verbs point to this one."""
-    command = shlex.join(["refsim", "check", path])
-    return f"check: {summary(check(path, release))} for the runtime of ExecuTorch {release}; see {command}"
+    return f"check: {summary(check(path, release))} for the runtime {_text(release)}; see {_rerun(path, release)}"
 
 
-def refusals(path: str, release: str = LATEST) -> list[str]:
+def refusals(path: str, release: str = DEFAULT) -> list[str]:
     """The line of a verb that prepares a file for a device whose runtime will not load it; empty where it will."""
     errors = [finding for finding in check(path, release) if finding.level is Level.ERROR]
     if not errors:
         return []
     first = f"{errors[0].rule}, {errors[0].what}"
-    command = shlex.join(["refsim", "check", path])
-    return [f"the runtime of ExecuTorch {release} does not take it ({first}); see {command}"]
+    return [f"the runtime {_text(release)} does not take it ({first}); see {_rerun(path, release)}"]
+
+
+def _text(release: str) -> str:
+    described = runtime(release)
+    return described.name if described.measured else f"{described.name}, probably"
+
+
+def _rerun(path: str, release: str) -> str:
+    return shlex.join(["refsim", "check", path, *(["--runtime", release] if release != DEFAULT else [])])
 
 
 def _cells(finding: Finding) -> tuple[object, ...]:

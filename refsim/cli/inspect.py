@@ -10,7 +10,7 @@ import click
 
 from refsim.cli._execute import kernels, note
 from refsim.cli._main import SAME
-from refsim.cli._options import json_option, threads_option
+from refsim.cli._options import json_option, runtime_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, shape_text, wrote
 from refsim.cli._target import at_shapes, input_shape_option, opened, target_option
@@ -76,6 +76,7 @@ DROP = ("kernels", "inputs", "bytes", "output")
 )
 @input_shape_option("Show the file at other shapes than its bound")
 @target_option()
+@runtime_option
 @origin_option
 @threads_option
 @json_option
@@ -90,12 +91,13 @@ def command(
     runner: str | None,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
+    release: str,
     origin: str | None,
     threads: int,
     as_json: bool,
 ) -> int:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
-    aimed = opened(file, family, runs=as_plan, shaped=lambda model: at_shapes(model, given))
+    aimed = opened(file, family, runs=as_plan, shaped=lambda model: at_shapes(model, given), release=release)
     model = aimed.model
     if as_json and as_dot:
         raise click.UsageError("--graph and --json exclude each other")
@@ -142,6 +144,8 @@ def command(
         if family is not None:
             say(aimed.line())
         print_text(file, model, made, taken_kernels(model, runner))
+        say()
+        say(pointer(model.path, release), command=True)
     return SAME
 
 
@@ -205,8 +209,6 @@ def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int,
             if "note" in operator:
                 say(f"note: node {operator['node']} {operator['operator']}: {operator['note']}")
     made.say_summary()
-    say()
-    say(pointer(model.path), command=True)
 
 
 def plan_steps(model: Model) -> list[str]:

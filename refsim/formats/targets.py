@@ -14,7 +14,7 @@ from pathlib import Path
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.ops.base.target import Target
+from refsim.ops.base.target import Behaviour, Target
 
 FILE = Path(__file__).with_name("targets.json")
 #: The target where none is given, and nothing says otherwise.
@@ -34,9 +34,9 @@ class TargetRow:
     devices: str
     chooses: str
 
-    def target(self, profile: Profile | None = None) -> Target:
+    def target(self, profile: Profile | None = None, runtime: Behaviour = Behaviour()) -> Target:  # noqa: B008
         """What to imitate; with numerics of one's own instead of the family's."""
-        return Target(profile or self.profile or CANONICAL, self.mali)
+        return Target(profile or self.profile or CANONICAL, self.mali, runtime)
 
 
 @cache

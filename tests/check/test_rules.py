@@ -422,7 +422,7 @@ def test_bad_input_is_refused() -> None:
     for data in (b"", b"nonsense", bytes(64)):
         with pytest.raises(FormatError, match=r"neither a \.pte file nor a delegate blob"):
             check_bytes(data)
-    with pytest.raises(ParameterError, match=r"unknown release; got '0\.1', need 1\.5\.1"):
+    with pytest.raises(ParameterError, match=r"runtime: unknown; got '0\.1', need 2026-08"):
         check_bytes(relu().blob(), release="0.1")
 
 

@@ -115,8 +115,11 @@ class Call:
 
     @property
     def defects(self) -> tuple[Defect, ...]:
-        """What upstream's kernel is known to do wrong here."""
-        return tuple(row for row in self.op.defects if row.applies(self))
+        """What the kernel of the target's runtime is known to do wrong here."""
+        ended = self.target.runtime.ended
+        return tuple(
+            row for row in self.op.defects if f"{row.name}:{self.op.name}" not in ended and row.applies(self)
+        )
 
     def dispatches(self) -> list[Dispatch]:
         """The dispatches that compute the call, in order."""

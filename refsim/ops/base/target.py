@@ -8,8 +8,20 @@ from refsim.core.qmath import CANONICAL, Profile
 
 
 @dataclass(frozen=True)
+class Behaviour:
+    """What a runtime does with a file, as far as values depend on it. `refsim.check.runtime` has the descriptions.
+
+    ``ended``: defects that it no longer has, as ``first-batch:q8ta_conv2d``.
+    """
+
+    name: str = "2026-08"
+    ended: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
 class Target:
-    """The device to imitate: its numerics, and whether upstream would choose kernels as for a Mali GPU."""
+    """The device to imitate: its numerics, whether upstream would choose kernels as for a Mali GPU, and the runtime."""
 
     profile: Profile = CANONICAL
     mali: bool = False
+    runtime: Behaviour = Behaviour()
