@@ -12,7 +12,8 @@ from refsim.check.runtime import releases, runtime
 def rules() -> str:
     """Every rule of `refsim check`; in one row those of one name that say the same of different arguments."""
     rows: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
-    for rule in all_rules(runtime()):
+    every = {rule: None for name in releases() for rule in all_rules(runtime(name))}
+    for rule in every:
         cells = (f"`{rule.name}`", rule.level.value, *map(_sentence, (rule.what, rule.why, rule.fix)))
         alike = tuple(re.sub(r"(argument) \d+", r"\1", cell) for cell in cells)
         rows.setdefault(alike, []).append(cells)

@@ -1,17 +1,16 @@
-"""The words that a runtime's description uses to say what an operator needs of its arguments.
+"""Words that a runtime's description uses to say what an operator needs of its arguments; `refsim.check.words` has all.
 
 Each condition takes a call and the arguments' keys, and answers True or False; None where the call has no such
-argument, so that nothing can be said. `CONDITIONS` is the whole vocabulary.
+argument, so that nothing can be said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
 from refsim.check.subject import Call, Operand
-from refsim.core.errors import ParameterError
 from refsim.formats.literals import Bool, BoolList, Double, DoubleList, Int, IntList, Null, String
 from refsim.formats.vkgraph.schema import SymInt, Value, ValueList, VkTensor
 
@@ -45,7 +44,7 @@ def describe(call: Call, key: str) -> str:
     return f"{operand.dtype.lower()} {shape} {place}"
 
 
-def _within(number: Any, least: float | None, most: float | None, multiple: int | None = None) -> Answer:
+def within(number: Any, least: float | None, most: float | None, multiple: int | None = None) -> Answer:
     if not isinstance(number, int | float):
         return None
     return (
@@ -96,7 +95,7 @@ def packed_int8(call: Call, arg: str) -> Answer:
 def length(call: Call, arg: str, least: int | None = None, most: int | None = None) -> Answer:
     """The entries of a list. Nothing is said of an argument that is no list."""
     found = literal(call, arg)
-    return _within(len(found), least, most) if isinstance(found, tuple) else None
+    return within(len(found), least, most) if isinstance(found, tuple) else None
 
 
 def tensors(call: Call, arg: str, least: int | None = None, most: int | None = None) -> Answer:
@@ -105,7 +104,7 @@ def tensors(call: Call, arg: str, least: int | None = None, most: int | None = N
     if not isinstance(value, ValueList):
         return None
     held = (call.delegate.graph.values[item] for item in value.items)
-    return _within(sum(isinstance(item, VkTensor) for item in held), least, most)
+    return within(sum(isinstance(item, VkTensor) for item in held), least, most)
 
 
 def equals(call: Call, arg: str, values: Sequence[Any]) -> Answer:
@@ -130,7 +129,7 @@ def number(
     call: Call, arg: str, least: float | None = None, most: float | None = None, multiple: int | None = None
 ) -> Answer:
     """A number is within bounds, and a multiple."""
-    return _within(literal(call, arg), least, most, multiple)
+    return within(literal(call, arg), least, most, multiple)
 
 
 # --- shapes ----------------------------------------------------------------------------------------------
@@ -139,7 +138,7 @@ def number(
 def rank(call: Call, arg: str, least: int | None = None, most: int | None = None) -> Answer:
     """The number of dims of a tensor."""
     operand = call.operand(arg)
-    return None if operand is None else _within(len(operand.dims), least, most)
+    return None if operand is None else within(len(operand.dims), least, most)
 
 
 def size(
@@ -152,10 +151,10 @@ def size(
 ) -> Answer:
     """The size of one dim of a tensor; a dim that it lacks has size 1."""
     operand = call.operand(arg)
-    return None if operand is None else _within(_size(operand, dim), least, most, multiple)
+    return None if operand is None else within(size_of(operand, dim), least, most, multiple)
 
 
-def _size(operand: Operand, dim: int) -> int:
+def size_of(operand: Operand, dim: int) -> int:
     rank = len(operand.dims)
     return operand.dims[dim] if -rank <= dim < rank else 1
 
@@ -165,7 +164,7 @@ def planes(call: Call, arg: str, keep: int = 2, least: int | None = None, most: 
     operand = call.operand(arg)
     if operand is None:
         return None
-    return _within(prod(operand.dims[: max(len(operand.dims) - keep, 0)]), least, most)
+    return within(prod(operand.dims[: max(len(operand.dims) - keep, 0)]), least, most)
 
 
 def row_blocks(call: Call, arg: str, block: str) -> Answer:
@@ -223,7 +222,7 @@ def reduces(call: Call, arg: str, dims: str, what: Sequence[str]) -> Answer:
     return bool(names & {wanted.get(name, name) for name in what})
 
 
-CONDITIONS: Mapping[str, Callable[..., Answer]] = {
+CONDITIONS: dict[str, Callable[..., Answer]] = {
     function.__name__: function
     for function in (
         constant,
@@ -249,15 +248,3 @@ CONDITIONS: Mapping[str, Callable[..., Answer]] = {
         reduces,
     )
 }
-
-
-def answer(call: Call, condition: Mapping[str, Any]) -> Answer:
-    """What a condition of a description, ``{"rank": {"arg": "0", "most": 4}}``, says of a call."""
-    ((name, arguments),) = condition.items()
-    if name == "not":
-        found = answer(call, arguments)
-        return None if found is None else not found
-    try:
-        return CONDITIONS[name](call, **arguments)
-    except (KeyError, TypeError) as error:
-        raise ParameterError("runtime", "a condition that there is not", got=str(condition)) from error

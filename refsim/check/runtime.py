@@ -26,6 +26,8 @@ class Runtime:
     """One runtime.
 
     ``title`` says in words what it is. ``measured``: files were run on it. ``behaviour`` is what values depend on.
+    ``rules`` names the groups of rules that hold for it (`refsim.check.rules`), none those of ET-VK. ``refusals`` are
+    rows for `refsim.check.rules.refusals`, and ``unsupported`` is what it says of an operator that it does not have.
     ``operators``: those that the runtime registers. ``claimed``: those that the exporter puts into delegates all
     the same. ``kernels``: kernels outside of delegates, by the library that has them. ``standard`` names the libraries
     that an ordinary build links. ``shaders``: names of compute shaders, of those kinds that ``shader_of`` needs.
@@ -48,6 +50,9 @@ class Runtime:
     title: str
     measured: bool
     behaviour: Behaviour
+    rules: tuple[str, ...] = ()
+    refusals: tuple[Mapping[str, Any], ...] = ()
+    unsupported: str = ""
 
     def library_of(self, kernel: str) -> str | None:
         """The library that has a kernel, a standard one if there is one."""
@@ -122,4 +127,7 @@ def _made(data: Mapping[str, Any], name: str) -> Runtime:
         title=data["title"],
         measured=data["measured"],
         behaviour=Behaviour(name, **behaviour | {"ended": frozenset(behaviour.get("ended", ()))}),
+        rules=tuple(data.get("rules", ())),
+        refusals=tuple(data.get("refusals", ())),
+        unsupported=data.get("unsupported", ""),
     )

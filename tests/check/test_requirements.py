@@ -6,12 +6,12 @@ import pytest
 from check.broken import PAIRS, Pair
 from check.small_files import call
 
-from refsim.check.conditions import CONDITIONS
 from refsim.check.finding import Level
 from refsim.check.rules.requirements import breaks
 from refsim.check.run import check_bytes
 from refsim.check.runtime import releases, runtime
 from refsim.check.subject import blob_method
+from refsim.check.words import WORDS
 from refsim.formats.vkgraph.read import read_blob
 
 
@@ -60,9 +60,9 @@ def test_rows_use_words_that_there_are() -> None:
         shaders = [row for found in runtime(release).shader_of.values() for row in found]
         used = {
             w
-            for row in (*rows, *shaders)
+            for row in (*rows, *shaders, *runtime(release).refusals)
             for key in ("when", "need")
             for c in row.get(key, ())
             for w in words(c)
         }
-        assert used <= set(CONDITIONS)
+        assert used <= set(WORDS)

@@ -70,7 +70,7 @@ def test_bad_input(tmp_path: Path, models: Path, refsim) -> None:
     (tmp_path / "x.pte").write_bytes(b"\0" * 64)
     refsim("check", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
     refsim("check", models / "mixed_ops.pte", "--runtime", "1.5.0").refused(
-        "unknown; got '1.5.0', need 2026-08, 1.5.1, main, a JSON file that describes one"
+        "unknown; got '1.5.0', need 2026-08, 1.5.1, main, webgpu, a JSON file that describes one"
     )
     content = (models / "mixed_ops.pte").read_bytes()
     for size in (40, 5000, len(content) - 1):

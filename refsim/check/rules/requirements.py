@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from refsim.check.conditions import answer, describe
+from refsim.check.conditions import describe
 from refsim.check.finding import Level
 from refsim.check.rule import Hit, Rule
 from refsim.check.runtime import Runtime
 from refsim.check.subject import Call, Method
+from refsim.check.words import answer
 
 
 class _Facts(Mapping[str, str]):

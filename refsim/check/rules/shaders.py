@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from refsim.check.conditions import answer, describe
+from refsim.check.conditions import describe
 from refsim.check.finding import Level
 from refsim.check.rule import Hit, Rule
 from refsim.check.runtime import Runtime
 from refsim.check.shader_names import dtype_part, storage_part
 from refsim.check.subject import Call, Method
+from refsim.check.words import answer
 
 _PARTS = {"dtype": dtype_part, "storage": storage_part}
 

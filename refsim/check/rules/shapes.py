@@ -159,6 +159,17 @@ def unchecked_dim(method: Method, runtime: Runtime) -> Iterator[Hit]:
                 yield Hit(delegate.place(trial.value), {"dim": trial.dim, "size": size})
 
 
+#: What holds for any runtime with operators that do not follow their inputs.
+RESIZING = (
+    Rule(
+        "fixed-operator",
+        Level.WARNING,
+        "{operator} keeps the shapes of export, but the delegate's input may have another shape",
+        "the operator computes its output at the exported size: values are missing, or left over from another run",
+        "export with static shapes, or keep the operator out of the delegate",
+        fixed_operator,
+    ),
+)
 RULES = (
     Rule(
         "unresized-output",
@@ -176,14 +187,7 @@ RULES = (
         "write dims as numbers from 0 on, give a linear three dims at most, or export with static shapes",
         stopping,
     ),
-    Rule(
-        "fixed-operator",
-        Level.WARNING,
-        "{operator} keeps the shapes of export, but the delegate's input may have another shape",
-        "the operator computes its output at the exported size: values are missing, or left over from another run",
-        "export with static shapes, or keep the operator out of the delegate",
-        fixed_operator,
-    ),
+    *RESIZING,
     Rule(
         "bound-by-elements",
         Level.NOTE,
