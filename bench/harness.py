@@ -175,9 +175,13 @@ def report(title: str, outcomes: Sequence[Outcome], out: Path = OUT) -> Path:
     columns = ["benchmark", "ms", "spread", *rates, *(f"{peer} ratio" for peer in peers)]
     print(title)
     print_table(columns, [_row(outcome, rates, peers) for outcome in outcomes])
-    folder = atomic_write.make_folder(out)
-    path = folder / f"{title}.json"
-    content = {"schema": 1, "suite": title, "machine": machine(), "results": [o.as_json() for o in outcomes]}
+    return write(title, out, {"results": [o.as_json() for o in outcomes]})
+
+
+def write(suite: str, out: Path, content: dict[str, Any]) -> Path:
+    """Write ``SUITE.json`` with the machine and what was measured; returns its path."""
+    path = atomic_write.make_folder(out) / f"{suite}.json"
+    content = {"schema": 1, "suite": suite, "machine": machine()} | content
     atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
     return path
 

@@ -6,16 +6,14 @@ python -m bench.startup
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from bench.harness import OUT, ROOT, Timing, machine
+from bench.harness import OUT, ROOT, Timing, write
 from refsim.cli._output import print_table
-from refsim.core import atomic_write
 
 MODELS = ROOT / "tests" / "data" / "models"
 NUMPY = (sys.executable, "-c", "import numpy")
@@ -74,15 +72,8 @@ def main() -> int:
         rows.append([name, seconds.median, seconds.low, seconds.high, seconds.median - base, verdict])
     print(f"start-up, {options.model}")
     print_table(["process", "s", "low", "high", "beyond numpy", "target"], rows)
-    content = {
-        "schema": 1,
-        "suite": "startup",
-        "machine": machine(),
-        "model": options.model,
-        "seconds": {name: vars(timing) for name, timing in timings.items()},
-    }
-    path = atomic_write.make_folder(options.out) / "startup.json"
-    atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
+    seconds = {name: vars(timing) for name, timing in timings.items()}
+    path = write("startup", options.out, {"model": options.model, "seconds": seconds})
     print(f"process time, user and system; written to {path}\n")
     return 0
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import os
 import re
 import statistics
@@ -23,10 +22,9 @@ from typing import Any
 import numpy as np
 
 from bench import limits
-from bench.harness import OUT, machine
+from bench.harness import OUT, write
 from bench.networks import MODELS
 from refsim.cli._output import print_table, say
-from refsim.core import atomic_write
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.args import KERNEL_PARAMS
@@ -295,17 +293,8 @@ def main() -> int:
                     for text, of in network.steps
                 ],
             )
-    result = {
-        "schema": 1,
-        "suite": "threads",
-        "machine": machine(),
-        "rates": rates,
-        "empty": empty,
-        "empty4": more,
-        "networks": [vars(n) for n in networks],
-    }
-    path = atomic_write.make_folder(options.out) / "threads.json"
-    atomic_write.write(path, (json.dumps(result, indent=1) + "\n").encode())
+    content = {"rates": rates, "empty": empty, "empty4": more, "networks": [vars(n) for n in networks]}
+    path = write("threads", options.out, content)
     print(f"written to {path}")
     return 0
 

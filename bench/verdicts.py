@@ -9,7 +9,6 @@ replaces by the right one or back, by a rename. The clock stops when a line come
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import signal
@@ -22,9 +21,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bench.harness import OUT, ROOT, Timing, machine
+from bench.harness import OUT, ROOT, Timing, write
 from refsim.cli._output import print_table
-from refsim.core import atomic_write
 
 MODULES = ROOT / "tests" / "modules"
 NAME = "q8ta_conv2d_float.spv"
@@ -123,14 +121,9 @@ def main() -> int:
         ["refsim shaders", "s", "low", "high"],
         [[name, timing.median, timing.low, timing.high] for name, timing in timings.items()],
     )
-    content = {
-        "schema": 1,
-        "suite": "verdicts",
-        "machine": machine(),
-        "seconds": {name: vars(timing) for name, timing in timings.items()},
-    }
-    path = atomic_write.make_folder(options.out) / "verdicts.json"
-    atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
+    path = write(
+        "verdicts", options.out, {"seconds": {name: vars(timing) for name, timing in timings.items()}}
+    )
     print(f"medians and quartiles; written to {path}")
     return 0
 

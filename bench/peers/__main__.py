@@ -7,7 +7,6 @@ while another is timed; samples alternate. A ratio is the median of the rounds' 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import statistics
 import sys
@@ -18,13 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from bench.harness import OUT, Timing, machine
+from bench.harness import OUT, Timing, write
 from bench.limits import limits
-from bench.peers.engines import FILES, FP32, MODEL, REFSIM, S8S8
+from bench.peers.engines import ENGINES, FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Contender
 from refsim.cli._output import print_table, say
-from refsim.core import atomic_write
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.isa import cpu
 
@@ -213,7 +211,9 @@ def main() -> int:
                 print(net.name, build(net, folder))
         return 0
     engines = options.engines.split(",")
-    results: dict[str, Any] = {"schema": 1, "suite": "peers", "machine": machine()}
+    if unknown := set(engines) - set(ENGINES):
+        parser.error(f"no engine {', '.join(sorted(unknown))}; engines are {', '.join(ENGINES)}")
+    results: dict[str, Any] = {"suite": "peers"}
     if options.exact:
         workers = [Contender(engine, 1) for engine in (*engines, MODEL)]
         try:
@@ -243,8 +243,7 @@ def main() -> int:
         results["works"] = run(chosen, contenders, folder, options.rounds)
         for count in threads:
             table(results["works"], str(count), results["limits"])
-    path = atomic_write.make_folder(options.out) / f"{options.name}{'-exact' if options.exact else ''}.json"
-    atomic_write.write(path, (json.dumps(results, indent=1) + "\n").encode())
+    path = write(f"{options.name}{'-exact' if options.exact else ''}", options.out, results)
     print(f"written to {path}")
     return 0
 

@@ -171,7 +171,9 @@ def command(
     return SAME if same else DIFFERENT
 
 
-_SUBJECTS = f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS} are random graphs of 3 to 12 operators"
+_SUBJECTS = (
+    f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS}: 3 to 12 random operators, dequantized at the end"
+)
 command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
 
 

@@ -25,9 +25,11 @@ from refsim.graph.interpreter import Event
 from refsim.ops.base.registry import OPS
 
 
-def broadcasting(layout: str = "4C", small: tuple[int, ...] = (1, 20, 1, 5)) -> bytes:
+def broadcasting(
+    layout: str = "4C", small: tuple[int, ...] = (1, 20, 1, 5), large: tuple[int, ...] = (1, 20, 6, 5)
+) -> bytes:
     """quantize two tensors, add the small one to each row of the large one, dequantize."""
-    b, large = Builder(), (1, 20, 6, 5)
+    b = Builder()
     inputs = (b.activation(large), b.activation(small))
     x = b.quantize(inputs[0], large, layout, 0.02, 3)
     y = b.quantize(inputs[1], small, layout, 0.03, -5)
@@ -65,9 +67,12 @@ def inputs_of(graph: Graph) -> list[np.ndarray]:
     return [rng.uniform(-2.0, 2.0, graph.tensors[i].shape).astype(np.float32) for i in graph.inputs]
 
 
-@pytest.mark.parametrize("layout", ["4C", "4W4C"])
-def test_an_addition_broadcasts(layout: str) -> None:
-    graph = graph_of(broadcasting(layout))
+@pytest.mark.parametrize(
+    ("layout", "small", "large"),
+    [("4C", (1, 20, 1, 5), (1, 20, 6, 5)), ("4W4C", (1, 20, 1, 5), (1, 20, 6, 5)), ("4W", (1, 1), (1, 6))],
+)
+def test_an_addition_broadcasts(layout: str, small: tuple[int, ...], large: tuple[int, ...]) -> None:
+    graph = graph_of(broadcasting(layout, small, large))
     x, y = inputs_of(graph)
     define = {name: OPS[f"q8ta_{name}"] for name in ("quantize", "dequantize", "add")}
 

@@ -16,7 +16,8 @@ from refsim.golden.check import DIFFERENT
 from refsim.graph.graph import Graph
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.executors import Executors
-from refsim.sweep.graphs import LEAST, NAMES, ONE, TWO, cut, draw
+from refsim.sweep.graphs import LEAST, cut, draw
+from refsim.sweep.menu import NAMES, ONE, TWO
 from refsim.sweep.plan import GRAPHS, Chunk, Variant
 
 CHAINS = [draw(seed) for seed in range(60)]

@@ -52,15 +52,14 @@ def meaning(
         if not quantized:  # kernels are never given these values, so they may lie in any way
             arg.check_layout(op.name, inputs[arg.name].layout)
     op.output.check_layout(op.name, out.layout)
+    trimmed = {}
     for arg in op.of_kind(Kind.CONST):
         arg.check_const(op.name, consts.get(arg.name))
-    if len(out.shape) < -op.channel_dim:
-        raise ShapeError(
-            op.name, "the output has too few dims", got=list(out.shape), need=f"{-op.channel_dim} or more"
-        )
-    trimmed = {
-        a.name: a.trim(op.name, consts.get(a.name), out.shape[op.channel_dim]) for a in op.of_kind(Kind.CONST)
-    }
+        if len(out.shape) < -op.channel_dim:
+            raise ShapeError(
+                op.name, "the output has too few dims", got=list(out.shape), need=f"{-op.channel_dim} or more"
+            )
+        trimmed[arg.name] = arg.trim(op.name, consts.get(arg.name), out.shape[op.channel_dim])
     size_limit.check(op.name, 8 * max(map(prod, (*shapes.values(), out.shape))))
     # what the definition gives for zeros has the right shape, and fits the constants
     made = Meaning(op, params, target, trimmed, upstream)
