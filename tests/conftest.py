@@ -7,6 +7,11 @@ from collections import defaultdict
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Nothing is timed: a machine may be busy.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

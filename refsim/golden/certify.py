@@ -21,7 +21,7 @@ from refsim.bytediff import diff
 from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError, LimitError, RefsimError
+from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.no_clobber import free
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
@@ -185,18 +185,18 @@ def check(
     """Judge the outputs in a folder; ``step`` is called after each case.
 
     The outputs of NAME.pte are NAME.npz, a folder NAME, or NAME-0.bin and so on. Cases of a program without outputs
-    are ``missing``; one whose output is of another size is ``wrong``. FormatError or ShapeError for outputs of other
-    programs, of which none fits, or if there are none at all.
+    are ``missing``; one whose output is of another size is ``wrong``, as are all of a program with another number of
+    outputs. FormatError or ShapeError if none of several outputs fits, or if there are none at all.
     """
     if not os.path.isdir(folder):
         need = f"the outputs of each program in one folder{meant(folder)}"
         raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
     found: list[Verdict] = []
+    unfit: list[RefsimError] = []
     for file in files:
         bounds = [_bound(entry) for entry in file.cases]
         arrays = _outputs(folder, file, bounds)
-        if (unfit := _unfit(arrays)) is not None:
-            raise unfit
+        unfit += [one for one in arrays or () if isinstance(one, RefsimError)]
         for number, (entry, bound) in enumerate(zip(file.cases, bounds, strict=True)):
             array = None if arrays is None else arrays[number]
             if array is None:
@@ -218,14 +218,10 @@ def check(
             got=choices.first(held) or "no files",
             need=need,
         )
+    if len(unfit) > 1 and all(row.verdict == MISSING or UNFIT in row.detail for row in found):
+        raise unfit[0]
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
-
-
-def _unfit(arrays: Sequence[outputs.Either] | None) -> RefsimError | None:
-    """Why the outputs are those of another program: what is wrong with the first of several, of which none fits."""
-    errors = [one for one in arrays or () if isinstance(one, RefsimError)]
-    return errors[0] if len(errors) > 1 and len(errors) == len(arrays or ()) else None
 
 
 def _bound(entry: Entry) -> BoundCase:
@@ -260,7 +256,10 @@ def _outputs(
 ) -> list[outputs.Either] | None:
     """An array for each case of a program, or why its file holds none; None if the folder has none of this program."""
     declared = [described(bound.call) for bound in bounds]
-    return outputs.each_beside(folder, file.name.removesuffix(".pte"), declared)
+    try:
+        return outputs.each_beside(folder, file.name.removesuffix(".pte"), declared)
+    except (FormatError, ShapeError) as error:  # another number of outputs
+        return [error] * len(bounds)
 
 
 # --- the verdict -----------------------------------------------------------------------------------------

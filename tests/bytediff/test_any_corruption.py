@@ -91,14 +91,14 @@ def check(draw: st.DataObject, bound: BoundCase) -> None:
 
 @pytest.mark.few(10)
 @pytest.mark.parametrize("op", OPERATORS)
-@settings(deadline=None, max_examples=8)
+@settings(max_examples=8)
 @given(st.data())
 def test_any_bytes_of_any_case(op: str, draw: st.DataObject) -> None:
     small = [bound for bound in lines(op) if bound is not None]
     check(draw, draw.draw(st.sampled_from(small), label="case"))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.data())
 def test_pixel_shuffle_by_one(draw: st.DataObject) -> None:
     """The factor 1 is a number of pixels, and no scale that could be taken as its inverse."""

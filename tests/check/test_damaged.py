@@ -49,7 +49,7 @@ def findings(data: bytes) -> list[Finding]:
     return found
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.sampled_from(FILES), st.data())
 def test_flipped_bytes_and_absurd_words(data: bytes, draw: st.DataObject) -> None:
     damaged = bytearray(data)
@@ -62,13 +62,13 @@ def test_flipped_bytes_and_absurd_words(data: bytes, draw: st.DataObject) -> Non
     findings(bytes(damaged))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.sampled_from(FILES), st.data())
 def test_truncation(data: bytes, draw: st.DataObject) -> None:
     assert not findings(data[: draw.draw(st.integers(0, len(data) - 1))])
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(graphs())
 def test_graphs_of_anything(case: tuple[Any, bytes]) -> None:
     """Values, names and ids at random: no operator is one that there is."""
@@ -106,13 +106,13 @@ arguments = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.sampled_from(sorted(runtime().operators)), arguments, tensors)
 def test_any_arguments_of_any_operator(operator: str, given: list[Any], out: T) -> None:
     findings(call(operator, *given, out))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.sampled_from(PAIRS), st.integers(0, 11), st.one_of(tensors, plain))
 def test_one_argument_of_another_kind(pair: Any, at: int, other: Any) -> None:
     """A call that is right but for one argument."""
@@ -130,7 +130,7 @@ UNARY = tuple(
 BINARY = {"aten.add.Tensor": (1,), "aten.sub.Tensor": (1,), "aten.mul.Tensor": (), "aten.minimum.default": ()}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.data())
 def test_sound_graphs_have_no_findings(draw: st.DataObject) -> None:
     """Operators in any order, on values that are there, in any of the places that all of them take."""

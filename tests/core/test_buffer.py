@@ -38,7 +38,7 @@ def data(shape: tuple[int, ...], row: Layout, seed: int = 0) -> np.ndarray:
 
 
 @given(shape=shapes, row=st.sampled_from(LAYOUTS), seed=st.integers(0, 1000))
-@settings(derandomize=True, database=None, deadline=None, max_examples=300)
+@settings(derandomize=True, database=None, max_examples=300)
 def test_unpack_takes_pack_back(shape: tuple[int, ...], row: Layout, seed: int) -> None:
     array = data(shape, row, seed)
     for lane, word in ((0, 0), (-7, 0), (0, 9), (-128, 127)):

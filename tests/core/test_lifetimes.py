@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from refsim.core import lifetimes
@@ -35,7 +35,6 @@ def test_values_live_from_their_writer_to_their_last_reader() -> None:
 
 
 @given(WANTED)
-@settings(deadline=None)
 def test_places_are_sound_and_aligned(wanted: list[Allocation[int]]) -> None:
     places = lifetimes.places(wanted)
     assert all(place.offset % ALIGN == 0 for place in places.values())
@@ -49,7 +48,6 @@ def test_places_are_sound_and_aligned(wanted: list[Allocation[int]]) -> None:
 
 
 @given(WANTED)
-@settings(deadline=None)
 def test_objects_are_sound(wanted: list[Allocation[int]]) -> None:
     chosen = lifetimes.objects(wanted)
     assert chosen.keys() == {a.name for a in wanted}
@@ -63,7 +61,6 @@ def test_objects_are_sound(wanted: list[Allocation[int]]) -> None:
 
 
 @given(WANTED)
-@settings(deadline=None)
 def test_check_finds_what_overlaps(wanted: list[Allocation[int]]) -> None:
     places = list(lifetimes.places(wanted).values())
     for other in places[1:]:

@@ -27,7 +27,7 @@ EVERY_PROFILE = [
     )
 ]
 floats32 = st.floats(width=32, allow_nan=False, allow_infinity=False)
-laws = settings(derandomize=True, database=None, deadline=None, max_examples=400)
+laws = settings(derandomize=True, database=None, max_examples=400)
 
 
 # --- binary32 by exact arithmetic ---------------------------------------------------------------------------

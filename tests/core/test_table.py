@@ -109,7 +109,7 @@ def test_a_folded_command_can_be_pasted() -> None:
 words = st.text(st.sampled_from("ab1_/.,; \u6f22"), max_size=40)
 
 
-@settings(derandomize=True, database=None, deadline=None, max_examples=100)
+@settings(derandomize=True, database=None, max_examples=100)
 @given(st.lists(st.tuples(words, words, st.integers(0, 10**12).map(str)), max_size=4), st.integers(1, 90))
 def test_every_word_is_there_or_its_column_is_named(rows: list[tuple[str, ...]], width: int) -> None:
     columns = ("name", "long text", "count")

@@ -280,9 +280,7 @@ STRANGE = st.one_of(
     st.none(), st.booleans(), st.integers(-3, 2**33), st.floats(allow_nan=False), st.text(max_size=5),
     st.lists(st.integers(-2, 9), max_size=3), st.just({}), st.sampled_from(["delegate0_v17", "delegate9_v9", "words"]),
 )  # fmt: skip
-RELAXED = settings(
-    deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+RELAXED = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:

@@ -91,7 +91,7 @@ def test_answers_are_apart_and_as_exact_as_they_claim() -> None:
             assert any((x != y).any() for x, y in pairs), (ask.name, a, b)
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_never_gives_a_wrong_profile(data: st.DataObject, tmp_path: Path) -> None:
     profile = data.draw(st.sampled_from([LAVAPIPE, NVIDIA, OTHERS[5]]))

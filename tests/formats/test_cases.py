@@ -96,7 +96,7 @@ def test_a_damaged_case_json_is_refused_by_name(what: str, tmp_path: Path) -> No
     assert str(folder) in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_any_damage_is_a_typed_error_or_none(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory

@@ -172,7 +172,7 @@ def test_a_mistake_is_named_with_its_line(folder: Path, name: str) -> None:
         kernels.rows_of(folder)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data=st.data())
 def test_a_damaged_file_is_refused_or_read(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -260,7 +260,7 @@ def test_what_is_no_word(word: str) -> None:
 
 
 @given(st.text("whcn.x()*/+-%, 0123456789minaxcel_\"'[]{}", max_size=60))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_text_is_a_word_or_refused(text: str) -> None:
     with suppress(ParameterError):
         assert 0 <= expression.word(site(call_of(SUM)), text) < 1 << 32
@@ -286,7 +286,7 @@ def test_sizes_that_are_products_have_known_writers() -> None:
 
 
 @given(st.integers(1, 9), st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(0, 2**31))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_upstreams_packings_as_orders(o: int, h: int, w: int, i: int, seed: int) -> None:
     rng = Rng(seed)
     weight, sizes = rng.ints(-128, 127, (o, h * w * i)).astype(np.int8), (o, h, w, i)

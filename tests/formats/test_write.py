@@ -83,7 +83,7 @@ def graphs(draw):
     return graph, raw
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(graphs())
 def test_round_trip(case):
     graph, raw = case

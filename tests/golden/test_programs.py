@@ -380,6 +380,20 @@ def test_outputs_of_another_program_are_refused(exported: Path, tmp_path: Path) 
         certify.check(files, tmp_path / "nothing", {})
 
 
+def test_a_program_with_another_number_of_outputs_stops_no_other(exported: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    shutil.copy(exported / "out" / "q8ta_dequantize.npz", out)
+    arrays = dict(np.load(exported / "out" / "q8ta_relu.npz"))
+    del arrays["out1"]
+    np.savez(out / "q8ta_relu.npz", **arrays)
+    found = certify.check(certify.read(exported / "pte"), out, {})
+    assert found.counts()["q8ta_dequantize"] == {certify.SAME: FEW}
+    assert found.counts()["q8ta_relu"] == {certify.WRONG: FEW}
+    said = {row.detail[certify.UNFIT] for row in found.verdicts if row.op == "q8ta_relu"}
+    assert len(said) == 1 and "another number of outputs" in said.pop()
+
+
 def test_one_output_of_another_size_is_one_failure_among_the_cases(
     exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -450,7 +464,7 @@ def test_damaged_manifests(exported: Path, tmp_path: Path) -> None:
             certify.read(tmp_path)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_damage_is_a_typed_error(exported: Path, tmp_path: Path, data: st.DataObject) -> None:
     raw = bytearray((exported / "pte" / programs.MANIFEST).read_bytes())

@@ -86,7 +86,7 @@ def test_any_order_gives_the_same_bytes_and_the_same_writers(executor: ModuleExe
     assert np.array_equal(plain["out"], base.outputs[0])
 
     @given(st.tuples(st.booleans(), st.integers(0, 99), st.booleans(), st.integers(0, 99)))
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def runs(order: tuple[bool, int, bool, int]) -> None:
         other = one.run(words, {}, Choice(*order))
         assert np.array_equal(other.outputs[0], base.outputs[0])

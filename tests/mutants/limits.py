@@ -90,7 +90,7 @@ def pytest_configure() -> None:
     import hypothesis  # it takes its time, and only tests need it
 
     hypothesis.settings.register_profile(
-        "mutants", deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+        "mutants", derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
     )
     hypothesis.settings.load_profile("mutants")
     objects.install()

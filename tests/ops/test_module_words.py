@@ -58,7 +58,7 @@ def test_the_page_explains_every_word() -> None:
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.module is not None or op.picks])
 @pytest.mark.parametrize("later", [False, True])
 @given(seed=st.integers(0, 2**31))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
     call = bind(OPS[name].sample(Rng(seed))).call
     if module_call.why_not(call) is not None:
@@ -81,7 +81,7 @@ def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**31))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_buffer_metadata_decodes_to_the_tensor(seed: int) -> None:
     """A kernel that follows sizes, order and strides of the block finds each element where `PackedBuffer` has it."""
     rng = Rng(seed)
@@ -115,7 +115,7 @@ def test_buffer_metadata_decodes_to_the_tensor(seed: int) -> None:
 
 
 @given(seed=st.integers(0, 2**31))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_texels_hold_the_tensor(seed: int) -> None:
     rng = Rng(seed)
     shape = tuple(rng.integer(1, 6) for _ in range(rng.integer(1, 4)))
@@ -168,7 +168,7 @@ def test_grouped_lengths_by_hand() -> None:
 
 
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(["general", "pw", "dw", "transposed", "im2col"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_packed_convolution_weights(seed: int, name: str) -> None:
     """Each texel holds the weights that its place stands for, and zeros where there are none."""
     call = bind(OPS[f"q8ta_conv2d_{name}"].sample(Rng(seed))).call
@@ -200,7 +200,7 @@ def test_packed_convolution_weights(seed: int, name: str) -> None:
 
 
 @given(seed=st.integers(0, 2**31), name=st.sampled_from(["q8ta_linear", "q8ta_linear_gemv"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_packed_linear_weights(seed: int, name: str) -> None:
     call = bind(OPS[name].sample(Rng(seed))).call
     (step,) = module_call.dispatches(call)

@@ -71,7 +71,6 @@ def test_error_case(case: ErrorCase) -> None:
     max_examples=EXAMPLES,
     derandomize=True,
     database=None,
-    deadline=None,
     phases=[Phase.generate],  # a smaller seed is not a smaller case
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -202,7 +202,7 @@ def _kernels() -> None:
         KERNELS.extend(compiled(EVERYTHING, build) for build in ("g", "spv10", "spv16"))
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(damaged())
 def test_damaged_modules_meet_typed_errors(code: bytes) -> None:
     try:
