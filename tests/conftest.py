@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -37,18 +36,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """Two packed buffers that are not equal: how they differ, and where."""
-    import told  # after NumPy's variables are set
-
+    from refsim.bytediff import diff  # after NumPy's variables are set
     from refsim.core.buffer import PackedBuffer
 
-    if op == "==" and isinstance(left, PackedBuffer) and isinstance(right, PackedBuffer):
-        return [told.buffers(right, left)]
+    if (
+        op == "=="
+        and isinstance(left, PackedBuffer)
+        and isinstance(right, PackedBuffer)
+        and left.desc == right.desc
+    ):
+        return str(diff(right, left, limit=1)).splitlines()
     return None
-
-
-def pytest_runtest_makereport(item: Any, call: Any) -> None:
-    """A failed assertion says which functions made what it compares; None leaves the report to pytest."""
-    import asked
-
-    if call.excinfo is not None and (said := asked.told(call.excinfo.value)):
-        call.excinfo.value.add_note(said)

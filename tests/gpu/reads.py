@@ -239,15 +239,6 @@ def ran(executor: Watching, op: str, count: int) -> Ran:
     return made
 
 
-def asks(reached: Sequence[Reached], before: str, line: str) -> str:
-    """The source that asks most often for the first buffer of a line whose count is another one."""
-    old, new = (text.partition(": ")[2].split() for text in (before, line))
-    other = next((each.partition("=")[0] for each in new if each not in old), "")
-    shader = new[0] if new else ""
-    found = (row.place for row in reached if (row.shader, row.name) == (shader, other))
-    return next(found, f"shaders/{shader.partition('.')[0]}.comp")
-
-
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         raise SystemExit(__doc__)

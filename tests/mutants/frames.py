@@ -6,8 +6,6 @@ import traceback
 
 #: Folder of a checkout -> its name in a copy (`mutants.tree.PARTS`, which is not imported here).
 SOURCES = {"refsim": "refsim", "gpu": "refsim_gpu"}
-#: Of the frames of a failed test so many are kept, the innermost.
-KEPT = 32
 
 Frames = list[tuple[str, str]]
 
@@ -17,15 +15,6 @@ def through(error: BaseException) -> Frames:
     places = (_place(frame) for frame in traceback.extract_tb(error.__traceback__))
     found = [place for place in places if place is not None]
     return found + (through(error.__cause__) if error.__cause__ is not None else [])
-
-
-def of_test(error: BaseException) -> Frames:
-    """The same of what a test failed with; none if it only says that the test expected something else."""
-    frames = traceback.extract_tb(error.__traceback__)
-    claimed = isinstance(error, AssertionError) or type(error).__module__ == "_pytest.outcomes"
-    if claimed and (not frames or _place(frames[-1]) is None):
-        return []
-    return through(error)[-KEPT:]
 
 
 def _place(frame: traceback.FrameSummary) -> tuple[str, str] | None:

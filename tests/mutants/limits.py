@@ -2,31 +2,30 @@
 
 Limits are of processor time, so that other work on the machine makes no difference, and what compiles does not count.
 A process that waits for something that never comes uses none. So on the clock it may take `WAITING` times as long.
-As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of them, and says in a line what failed.
+As a plugin of pytest (``-p mutants.limits``) it watches each test, and all of them, keeps which one runs in a file, and
+says in a line what failed.
 """
 
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
-import asked
-
-from mutants import frames, last_words, objects
+from mutants import objects
 from refsim.core import doing
 
 #: Variables that tell the plugin the seconds for each test, and for all.
 EACH_VARIABLE, ALL_VARIABLE = "REFSIM_MUTANT_TEST_SECONDS", "REFSIM_MUTANT_ALL_SECONDS"
+#: The variable that names the file with the test that runs: a process that dies cannot say which.
+AT_VARIABLE = "REFSIM_MUTANT_AT"
 WAITING = 4.0
 #: So many characters of what a failed test says are kept.
 SAID = 800
-#: What stands in the line about a failed test before the sources that its error came through.
-THROUGH = " through "
 #: Something is compiled for so long at most.
 COMPILE_SECONDS = 900.0
 #: What ends the process; the traceback on stderr says what it did.
@@ -79,10 +78,6 @@ def ended_by_limit(status: str) -> bool:
 # --- the plugin ------------------------------------------------------------------------------------------
 
 _watches: list[Watch] = []
-#: The sources that the error came through that the last phase of a test ended with, if one did.
-_through: frames.Frames = []
-#: And which functions a failed assertion asked.
-_asked: list[str] = []
 
 
 def pytest_configure() -> None:
@@ -90,23 +85,17 @@ def pytest_configure() -> None:
     import hypothesis  # it takes its time, and only tests need it
 
     hypothesis.settings.register_profile(
-        "mutants", derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
+        "mutants", deadline=None, derandomize=True, suppress_health_check=list(hypothesis.HealthCheck)
     )
     hypothesis.settings.load_profile("mutants")
     objects.install()
-    last_words.install()
     _watches.append(Watch(float(os.environ[ALL_VARIABLE])))
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
-    last_words.begin(nodeid)
+    if AT_VARIABLE in os.environ:
+        Path(os.environ[AT_VARIABLE]).write_text(nodeid)
     _watches[0].begin(float(os.environ[EACH_VARIABLE]))
-
-
-def pytest_runtest_makereport(item: Any, call: Any) -> None:
-    """Before pytest makes its report, which has no frames; None leaves that to it."""
-    _through[:] = frames.of_test(call.excinfo.value) if call.excinfo else []
-    _asked[:] = [said] if call.excinfo and (said := asked.told(call.excinfo.value)) else []
 
 
 def pytest_runtest_logreport(report: Any) -> None:
@@ -114,5 +103,4 @@ def pytest_runtest_logreport(report: Any) -> None:
     if report.failed:
         crash = getattr(report.longrepr, "reprcrash", None)
         message = " ".join((crash.message if crash else str(report.longrepr)).split())
-        said = " | ".join([message[:SAID], *_asked])
-        sys.stderr.write(f"FAILED {report.nodeid} - {said}{THROUGH}{json.dumps(_through)}\n")
+        sys.stderr.write(f"FAILED {report.nodeid} - {message[:SAID]}\n")

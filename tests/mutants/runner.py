@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import sys
 import time
@@ -14,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from mutants import last_words, objects
+from mutants import objects
 from mutants.frames import through
 from mutants.limits import Watch
 from refsim.core import doing
@@ -144,8 +143,6 @@ def network(watch: Watch, folder: str, name: str) -> None:
 
 #: Seconds for a stage, and for a case of the corpus: one that takes longer ends the process (`mutants.limits`).
 SECONDS, CASE_SECONDS = 600.0, 60.0
-#: A variable that makes native kernels run one at a time, so that a crash tells which it was.
-ONE_BY_ONE = "REFSIM_MUTANT_ONE_BY_ONE"
 #: The file that says which of the sources an error came through, that ended a stage (`through`).
 FRAMES = "frames.json"
 #: What a compiler would have said: such a program is none.
@@ -327,13 +324,8 @@ def main(stage: str, folder: str, *arguments: str) -> None:
     """A typed error outside a case is left in the folder's file ``error``, what a compiler refuses in ``invalid``."""
     watch = Watch(SECONDS)
     doing.name_frames()
-    if os.environ.get(ONE_BY_ONE):
-        from mutants import one_by_one
-
-        one_by_one.install()
     try:
         objects.install()
-        last_words.install()
         STAGES[stage](watch, folder, *arguments)
     except RefsimError as error:
         (Path(folder) / "error").write_text(_told(error))

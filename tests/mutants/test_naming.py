@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from mutants.frames import through
-from mutants.generated import naming, page, record, sample
+from mutants.generated import naming
 from mutants.generated.change import Change
-from mutants.generated.trial import TESTS, Verdict
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
 from refsim.core import doing
@@ -115,14 +114,6 @@ def test_what_llvm_refuses_names_who_wrote_it() -> None:
     assert not naming.error(change, said.replace("was written by", "is near"), [])
 
 
-def test_a_write_outside_names_the_kernels_that_ran() -> None:
-    said = (
-        "GuardError: q8ta_add: wrote behind the buffer | after kernel of refsim/ops/q8ta_add.py: q8ta_add ran"
-    )
-    assert naming.error(changed("refsim/ops/q8ta_add.py"), said, [])
-    assert not naming.error(changed("refsim/ops/q8ta_relu.py"), said, [])
-
-
 def test_the_frames_of_what_an_error_came_of_are_the_innermost() -> None:
     """A StopIteration that leaves a generator becomes another error, whose own frames end in the generator."""
 
@@ -158,19 +149,6 @@ def test_an_error_in_choosing_a_route_names_its_sources() -> None:
     assert not naming.prepared(changed("refsim/exec/cpu/gemm/prepack.py"), f"ValueError: x | {note}", frames)
 
 
-def test_a_crash_names_few_kernels_or_none() -> None:
-    first, other = (
-        "kernel of refsim/exec/cpu/groups/kernel.py: sums",
-        "kernel of refsim/exec/cpu/gemm/kernel.py: gemm",
-    )
-    said = f"signal 6: malloc(): invalid size | native kernels ran last: {first}, {other}"
-    for part in ("groups", "gemm"):
-        assert naming.kernel(changed(f"refsim/exec/cpu/{part}/prepack.py"), said).startswith("kernel of ")
-    assert not naming.kernel(changed("refsim/exec/cpu/amx/prepack.py"), said)
-    many = ", ".join(f"{other}{number}" for number in range(4))
-    assert not naming.kernel(changed("refsim/exec/cpu/gemm/prepack.py"), f"native kernels ran last: {many}")
-
-
 def test_several_threads_and_lost_devices() -> None:
     said = f"no end: Current thread | {naming.ALONE}"
     assert naming.together(changed("refsim/exec/cpu/wake.py"), said)
@@ -180,50 +158,3 @@ def test_several_threads_and_lost_devices() -> None:
     assert naming.shader(changed("shaders/q8ta_add.comp"), lost)
     assert not naming.shader(changed("shaders/q8ta_relu.comp"), lost)
     assert not naming.shader(changed("shaders/q8ta_add.comp"), "DeviceError: q8ta_add: no such device")
-
-
-@pytest.mark.parametrize(
-    ("file", "names"),
-    [("refsim/exec/cpu/amx/prepack.py", True), ("refsim/exec/cpu/gemm/prepack.py", False)],
-)
-def test_a_choice_names_a_change_of_the_file_that_makes_it(file: str, names: bool) -> None:
-    change = replace(next(row for _, row in sample.drawn(1, 3, ("native",))), file=file)
-    said = (
-        "AssertionError: 3 of 9 lines differ, first of x: 3 was 4; chosen in refsim/exec/cpu/amx/prepack.py"
-    )
-    assert bool(naming.choice(change, said)) is names
-    handed = (
-        "chosen in refsim/core/launch.py: column_local, handed on by refsim/exec/cpu/amx/prepack.py: made"
-    )
-    assert bool(naming.choice(change, handed)) is names
-    assert not naming.choice(change, "exit status 1")
-
-
-@pytest.mark.parametrize(
-    ("test", "said", "named"),
-    [
-        ("tests/graph/test_aliases.py::test_x[1]", "assert 1 == 2", "tested by tests/graph/test_aliases.py"),
-        ("tests/graph/test_memory.py::test_x", "assert 1 == 2", ""),
-        ("tests/exec/test_aliases.py::test_x", "assert 1 == 2", ""),
-        ("tests/graph/test_heads.py::test_x", "assert 1 | asked of refsim/graph/memory.py: f", ""),
-        (
-            "tests/graph/test_heads.py::test_x",
-            "assert 1 | asked of refsim/graph/memory.py: f, refsim/graph/aliases.py: g",
-            "asked of refsim/graph/aliases.py: g",
-        ),
-    ],
-)
-def test_what_the_failed_test_alone_says(test: str, said: str, named: str) -> None:
-    change = Change("refsim/graph/aliases.py", "x = 1\n", 4, 5, "2", "constant", "other", "x = 1")
-    assert naming.by_test(change, test, said) == named
-    rows = [
-        Verdict("a", "graph", "", TESTS, test, said, region=named),
-        Verdict("b", "graph", "", TESTS, test, said, cause="memory plan", region=named),
-        Verdict("c", "graph", "", TESTS, test, said, region="refsim/graph/aliases.py: other"),
-    ]
-    *_, total = record.summary(rows)
-    assert (total.named, total.by_test) == (2 + bool(named), int(bool(named)))
-    assert total.as_json()["named_by_test"] == total.by_test
-    assert page._by_test(total) == (
-        " By nothing but the failed test 1 are named; without these, 2 of 3 (66 %)." if named else ""
-    )

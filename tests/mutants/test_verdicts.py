@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants import limits, objects, tree
-from mutants.generated import own_tests, page, record, reports, sample, trial, verb
+from mutants import objects, tree
+from mutants.generated import page, record, reports, sample, trial, verb
 from mutants.generated.change import Change
-from mutants.generated.targets import AREAS
 from mutants.tree import CHECKOUT
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.job import parts
@@ -101,40 +100,6 @@ def test_without_the_files_of_the_checkout_nothing_is_said_of_a_change(
         with pytest.raises(ProcessError, match="for want of a file of the checkout"):
             trial.run(area, change)
     assert len(list(rest)) == (0 if times == 1 else 1)
-
-
-_FAILING = """
-import pytest
-from refsim.core.layout import layout
-from refsim.core.errors import LayoutError
-
-def test_error(): layout("none")
-def test_claim(): assert 1 == 2
-def test_expected():
-    with pytest.raises(LayoutError, match="something else"): layout("none")
-@pytest.fixture
-def prepared(): layout("none")
-def test_setup(prepared): pass
-"""
-
-
-@pytest.mark.few(1)
-@pytest.mark.parametrize("name", ["error", "setup", "claim", "expected"])
-def test_an_error_of_a_test_names_the_function_that_it_came_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    """What a test only claims is no error of the sources, though they may have been asked before."""
-    (tmp_path / "refsim").symlink_to(CHECKOUT / "refsim")
-    (tmp_path / "test_it.py").write_text(_FAILING)
-    monkeypatch.setattr(own_tests, "tests", lambda *_: (f"test_it.py {name}",))
-    monkeypatch.setattr(trial, "_fails_anyway", lambda _: False)
-    file = "refsim/core/layout.py"
-    for scope, named in (("layout", name in ("error", "setup")), ("Layout.numel", False)):
-        change = Change(file, "!=", 0, 2, "==", "compare", scope, "a != b")
-        tried = trial._Trial(AREAS["native"], change, tmp_path)
-        found = tried._tests(trial.Verdict(change.id, "native", "", trial.LIVES))
-        assert found is not None and found.by == f"test_it.py::test_{name}"
-        assert found.region == (f"{file}: layout" if named else "") and limits.THROUGH not in found.said
 
 
 def test_the_first_wrong_value_of_a_chain_is_explained(tmp_path: Path) -> None:

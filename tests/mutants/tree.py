@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mutants import last_words, limits
+from mutants import limits
 from mutants.mutant import Mutant
 from refsim.core.errors import FormatError
 from refsim.exec import process
@@ -23,7 +22,7 @@ PARTS = {"refsim": "refsim", "gpu": "refsim_gpu", "shaders": "shaders"}
 #: What tests need beside the sources; links, for nothing changes there.
 BESIDE = ("golden", "tests", "docs", "bench", "setup.cfg", "pyproject.toml", "README.md", "CHANGELOG.md")
 #: The file in a process's folder that says what it was at, and how a status begins that was none.
-LAST_WORDS, NO_END = "last-words", "no end"
+NO_END = "no end"
 #: Where a copy keeps what it compiles, for all of its processes.
 CACHE = ".cache"
 #: One processor for each process, as several mutants run at once.
@@ -102,24 +101,17 @@ def execute(
     It bounds its own time. ``more``: further variables of its environment.
     """
     command = [sys.executable, "-m", "mutants.runner", stage, str(folder), *arguments]
-    kept = folder / LAST_WORDS
-    kept.unlink(missing_ok=True)
     try:
-        around = {**environment(root), last_words.FILE: str(kept), **(more or {})}
-        process.run(command, where=stage, folder=folder, environment=around)
+        process.run(command, where=stage, folder=folder, environment={**environment(root), **(more or {})})
     except process.ProcessError as error:
-        return _how(error, last_words.read(kept)[1])
+        return _how(error)
     return ""
 
 
-def _how(error: process.ProcessError, kernels: str) -> str:
-    """How a process ended, what it said last and, if native code crashed or never ended, which kernels that were."""
+def _how(error: process.ProcessError) -> str:
+    """How a process ended, and what it said last."""
     endless = limits.ended_by_limit(str(error.got))
-    said = [*error.last_lines]
-    native = kernels and str(error.got).startswith("signal")
-    if native and not (endless and kernels.startswith(last_words.RAN)):  # then it is Python that never ends
-        said.append(kernels)
-    return f"{NO_END if endless else error.got}: {' | '.join(said)}"
+    return f"{NO_END if endless else error.got}: {' | '.join(error.last_lines)}"
 
 
 #: What names a module of the tests, or of the sources, that there is not: no change takes away a file.
@@ -158,11 +150,10 @@ def build(root: Path, shaders: Sequence[str], variants: bool) -> str:
 
 
 class Failed(NamedTuple):
-    """A test that failed, what it said, and the (file, function) of the sources that its error came through."""
+    """A test that failed, and what it said."""
 
     test: str = ""
     said: str = ""
-    frames: tuple[tuple[str, str], ...] = ()
 
 
 def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[str] = ()) -> Failed:
@@ -177,17 +168,15 @@ def pytest(root: Path, tests: str, each: float, most: float, without: Sequence[s
     command = [sys.executable, "-m", "pytest", *options, path, *(("-k", only) if only else ())]
     command += [f"--deselect={name}" for name in without]
     bounds = {limits.EACH_VARIABLE: f"{each:g}", limits.ALL_VARIABLE: f"{most:g}"}
-    kept = root.parent / LAST_WORDS if root != CHECKOUT else None
-    if kept is not None:
-        kept.unlink(missing_ok=True)
-        bounds[last_words.FILE] = str(kept)
+    at = root.parent / "at" if root != CHECKOUT else None
+    if at is not None:
+        at.unlink(missing_ok=True)
+        bounds[limits.AT_VARIABLE] = str(at)
     try:
         process.run(command, where=tests, folder=root, environment={**environment(root), **bounds})
     except process.Ended as error:
         failed = next((line for line in error.last_lines if line.startswith(("FAILED", "ERROR"))), "")
-        name, _, text = failed.partition(" - ")
-        said, _, through = text.rpartition(limits.THROUGH) if limits.THROUGH in text else (text, "", "[]")
-        frames = tuple((file, function) for file, function in json.loads(through))
-        at, kernels = last_words.read(kept) if kept is not None and not failed else ("", "")
-        return Failed(name.partition(" ")[2] or at or tests, said or _how(error, kernels), frames)
+        name, _, said = failed.partition(" - ")
+        ran = at.read_text() if at is not None and at.exists() else ""
+        return Failed(name.partition(" ")[2] or ran or tests, said or _how(error))
     return Failed()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -144,40 +143,6 @@ def matrix(positions: int, channels: int, depth: int, groups: int = 1) -> Matrix
 
 def lines() -> list[str]:
     return [*dispatched(), *tiles(), *matrices()]
-
-
-def chosen_in(whose: str, before: str, line: str) -> str:
-    """Where a line was chosen: the function that gave the first number that is another one; else the operator's file,
-    or the table of tiles."""
-    op = line.partition(" ")[0]
-    if op not in OPS:
-        return "refsim/ops/base/gemm.py" if " slices, " in line else "refsim/ops/base/coopmat.py"
-    made = _made(line, _first_other(before, line))
-    return made or f"refsim/ops/{op}.py"
-
-
-def _first_other(before: str, line: str) -> str:
-    """The first word of a line that is another one; "" if the lines do not have the same number of them."""
-    old, new = before.split(), line.split()
-    return next((b for a, b in zip(old, new, strict=True) if a != b), "") if len(old) == len(new) else ""
-
-
-def _made(line: str, word: str) -> str:
-    """The functions that gave a word of a line: three numbers, or the name of a build."""
-    import returned  # lies a folder above, where scripts do not look
-
-    if not word:
-        return ""
-    numbers = word.split("x")
-    wanted = tuple(map(int, numbers)) if all(map(str.isdigit, numbers)) else word.replace("plain", "")
-    for case in cases():
-        if case.op == line.partition(" ")[0] and line in _of(case):
-            return returned.told(returned.by(partial(_run, case), returned.holds(wanted)))
-    return ""
-
-
-def _run(case: Case) -> list[str]:
-    return list(_of(case))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ python tests/ops/specialized.py --write   writes tests/data/arrays.txt anew, aft
 from __future__ import annotations
 
 import operator
-import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -24,7 +23,7 @@ from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Decoration, Op, Storage
 from refsim.spirv.types import Types
-from refsim_gpu import build_shaders, spirv
+from refsim_gpu import spirv
 
 FILE = Path(__file__).parents[1] / "data" / "arrays.txt"
 MASK = 0xFFFF_FFFF
@@ -150,20 +149,6 @@ def builds(launch: Launch) -> Iterator[str]:
         if ending and spirv.exists(name):
             yield name
     yield launch.shader
-
-
-def declared_in(whose: str, before: str, after: str) -> str:
-    """The source that declares the first array of a build whose line is another one."""
-    old = set(before.partition("; ")[2].split())
-    array = next((each for each in after.partition("; ")[2].split() if each not in old), "own:-:none")
-    storage, name, kind = array.split(":")
-    name = re.escape(name) if name != "-" else r"\w+"
-    shared = "shared " if storage == "shared" else ""
-    declares = re.compile(rf"{shared}{kind.partition('[')[0]} (?:\w+\[[^;]*\], )*{name}\[[^;=]*\][^;=]*;")
-    shader = build_shaders.SHADERS / f"{after.partition(' ')[0].partition('.')[0]}.comp"
-    sources = (shader, *sorted(build_shaders.SHADERS.glob("include/*.glsl")))
-    found = next((path for path in sources if declares.search(path.read_text())), shader)
-    return f"shaders/{found.relative_to(build_shaders.SHADERS)}"
 
 
 if __name__ == "__main__":

@@ -13,12 +13,10 @@ python tests/exec/cpu/planned.py --write   writes tests/data/plans/ anew, after 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -322,43 +320,6 @@ def lines(name: str, threads: int) -> list[str]:
 
 def path(name: str, threads: int) -> Path:
     return FOLDER / f"{name}_{threads}.txt"
-
-
-def chosen_in(
-    machine: tuple[str, int], whose: str, before: str, line: str, of: Iterable[Case] | None = None
-) -> str:
-    """Where a line was chosen: in the prepack beside the kernel, by what a route says of a call, or in the schedule.
-
-    ``of``: the cases that are written down there, if not `cases`.
-    """
-    if not line.startswith(" "):
-        if " to " not in whose:
-            return "refsim/exec/cpu/schedule.py"
-        return _refused(machine, before, line, cases() if of is None else of) or ROUTES
-    kernel = re.split(r"[: ]", line.strip())[0]
-    for path in sorted((CHECKOUT / "refsim" / "exec" / "cpu").rglob("*.py")):
-        if f"\ndef {kernel}(" in path.read_text():
-            beside = path.with_name("prepack.py")
-            return str((beside if beside.exists() else path).relative_to(CHECKOUT))
-    return "refsim/exec/cpu/job.py"
-
-
-def _refused(machine: tuple[str, int], before: str, line: str, of: Iterable[Case]) -> str:
-    """The functions that say whether a route takes a call: the one that takes it now, or that no longer does."""
-    import returned  # lies a folder above, where scripts do not look
-
-    label, _, route = line.rpartition(": ")
-    asked = {route, before.rpartition(": ")[2]}
-    rule = next((rule for rule in routes.RULES if rule.route in asked), None)
-    with processor(machine[0]):
-        for case in of if rule is not None else ():
-            call = bind(case).call
-            if _label(case, call) == label:
-                context = routes.choose(call, machine[1]).context
-                reason = rule.why_not(context)
-                said = returned.by(partial(rule.why_not, context), returned.holds(reason))
-                return returned.told([place for place in reversed(said) if not place.startswith(ROUTES)])
-    return ""
 
 
 if __name__ == "__main__":

@@ -5,27 +5,18 @@ After a change on purpose: ``python tests/exec/cpu/drawn.py --write``, and look 
 
 from __future__ import annotations
 
-from functools import partial
-
 import drawn
 import planned
 import pytest
-import told
 
 from refsim.exec.cpu.conv_problem import ConvProblem
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.winograd import prepack as winograd
 
 
-def _chosen_in(machine: tuple[str, int], whose: str, before: str, line: str) -> str:
-    return planned.chosen_in(machine, whose, before, line, (case for case, _ in drawn.cases(machine)))
-
-
 @pytest.mark.parametrize("machine", planned.MACHINES, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_what_is_chosen_for_drawn_sizes_is_what_is_written_down(machine: tuple[str, int]) -> None:
-    written = drawn.path(machine).read_text().splitlines()
-    other = told.choices(written, drawn.lines(machine), partial(_chosen_in, machine))
-    assert not other, other
+    assert drawn.lines(machine) == drawn.path(machine).read_text().splitlines()
 
 
 def test_every_processor_draws_other_sizes_and_takes_every_route_of_its_own() -> None:
@@ -51,5 +42,6 @@ def test_a_bound_that_no_layer_of_a_network_lies_at_is_seen(monkeypatch: pytest.
 
     plain = winograd.blocks
     monkeypatch.setattr(winograd, "blocks", vectors_forgotten)
-    said = told.choices(before, drawn.lines(machine), partial(_chosen_in, machine))
-    assert "block_" in said and told.CHOSEN.findall(said) == ["refsim/exec/cpu/winograd/prepack.py"]
+    after = drawn.lines(machine)
+    others = [line for line, other in zip(after, before, strict=True) if line != other]
+    assert others and all("block_" in line for line in others)

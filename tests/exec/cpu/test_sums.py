@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import told
 from examples import UNARY
 from wide import check
 
@@ -88,8 +87,7 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
             expected = ADD.define(ADD.params(**params), TARGET, A, B)
             assert np.array_equal(evaluated(made).reshape(-1), expected), params
     assert FORMS.keys() == PAIRS.keys()
-    other = told.choice(dict(found), FORMS, "refsim/exec/cpu/elementwise/lut.py")
-    assert not other, other
+    assert dict(found) == FORMS
 
 
 @pytest.mark.parametrize("params", [TIES, THIRDS, FAR], ids=["ties", "thirds", "far"])

@@ -13,15 +13,12 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
 - *Value*: all wrong elements are off by one step, and the change is about rounding; or all are off by the same number,
   and it is about zero points or biases.
 - *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
-  places in the sources that it came through is the changed function. Of a crash in native code, and of a write outside
-  of a kernel's memory, the kernel is known; it is named if the changed file is the one that writes this kernel, or the
-  one beside it that writes its arguments. Where it is not known, those that were running or ran last are told, and
-  count if they are few. A lost device tells which shader ran. What several threads get wrong and one alone gets right
-  is of what they alone run. An error that stops a native kernel from being prepared says of which operator, tensors
-  and route, and where in the kernel's own sources. And of a choice that is not the one written down, the test says of
-  which operator and processor it is, what changed, and which file chooses.
-  An error that a test fails with counts like one of a case; what the test itself asserts is none (`mutants.frames`).
+  places in the sources that it came through is the changed function. What LLVM refuses tells the functions that wrote
+  it; a lost device tells which shader ran. What several threads get wrong and one alone gets right is of what they
+  alone run. An error that stops a native kernel from being prepared says of which operator, tensors and route, and
+  where in the kernel's own sources.
 
+What a failed test says counts for nothing: a kernel's author has the report alone.
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.
 """
@@ -33,10 +30,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import asked
-import told
-
-from mutants import last_words, one_by_one
 from mutants.generated.change import Change
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import Agreed
@@ -53,8 +46,6 @@ TOGETHER = tuple(f"refsim/exec/cpu/{name}.py" for name in ("runner", "wake", "th
 LOST = re.compile(r"DeviceError: (\w+): .*the device was lost")
 #: So many places in the sources, the innermost of those that an error came through, tell where it began.
 INNERMOST = 3
-#: A test that failed, and whose file mirrors the changed one.
-MIRROR = "tested by "
 #: Fewer wrong elements have no region.
 FEW = 8
 #: What the note of an error says that stopped a native kernel from being prepared, and where these kernels are.
@@ -307,8 +298,17 @@ def prepared(change: Change, notes: str, frames: Sequence[tuple[str, str]]) -> s
     if not re.search(PREPARED, notes):
         return ""
     inner = next((file for file, _ in reversed(list(frames)) if re.match(f"{NATIVE}\\w+/", file)), "")
-    mine = one_by_one.beside(change.file, inner) or one_by_one.beside(inner, change.file)
+    mine = _beside(change.file, inner) or _beside(inner, change.file)
     return f"preparing {inner}" if inner and mine else ""
+
+
+def _beside(file: str, kernel_file: str) -> bool:
+    """Whether a file writes a kernel of ``kernel_file``, or its arguments: `prepack.py` lies beside the kernel.
+
+    So does `amx/tiles.py`, which writes what the kernel there calls.
+    """
+    mine, kernels = Path(file), Path(kernel_file)
+    return mine == kernels or (mine.parent == kernels.parent and mine.name in ("prepack.py", "tiles.py"))
 
 
 def error(change: Change, said: str, frames: Sequence[tuple[str, str]]) -> str:
@@ -316,7 +316,6 @@ def error(change: Change, said: str, frames: Sequence[tuple[str, str]]) -> str:
     return (
         place(change, frames)
         or prepared(change, said, frames)
-        or kernel(change, said)
         or written(change, said)
         or shader(change, said)
     )
@@ -329,41 +328,6 @@ def written(change: Change, said: str) -> str:
         found = place(change, [(file, function) for file, function in reversed(writers)])
         if found:
             return found
-    return ""
-
-
-def by_test(change: Change, test: str, said: str) -> str:
-    """What a failed test alone says of where it is; "" if not there.
-
-    A failed assertion says which functions made what it compares: one of them is of the changed file. Or the test's
-    file has the changed one's name, by the house's rule: tests/graph/test_aliases.py is of refsim/graph/aliases.py.
-    """
-    for line in re.findall(rf"{asked.ASKED}([^|\n]+)", said):
-        for file, function in re.findall(r"(\S+\.py): (\w+)", line):
-            if file == change.file:
-                return f"{asked.ASKED}{file}: {function}"
-    path = Path(change.file)
-    mirror = Path("tests", *path.parts[1:-1], f"test_{path.name}")
-    return f"{MIRROR}{mirror}" if test.partition("::")[0] == str(mirror) else ""
-
-
-def choice(change: Change, said: str) -> str:
-    """Where a choice was made that is not the one written down, if that is the changed file; "" if not."""
-    for found in list(told.CHOSEN.finditer(said))[:INNERMOST]:
-        if one_by_one.beside(change.file, found[1]):
-            return found[0]
-    return ""
-
-
-def kernel(change: Change, said: str) -> str:
-    """The native kernel that a crash or a write outside names, if the changed file writes it or its arguments.
-
-    It may be one of a few: of those that ran together, or last before the heap was found broken.
-    """
-    found = one_by_one.kernels_of(said)
-    for name, file in found if len(found) <= INNERMOST else ():
-        if one_by_one.beside(change.file, file):
-            return last_words.KERNEL.format(file=file, name=name)
     return ""
 
 

@@ -42,7 +42,7 @@ def section() -> str:
         seed=about["seed"],
         left_out=left_out,
         totals=table(_COLUMNS, [total.cells() for total in totals]),
-        choices=_choices(totals[-1]) + _by_test(totals[-1]),
+        choices=_choices(totals[-1]),
         kinds=table(("kind", "what changes", "that count", "noticed", "named"), _kinds(verdicts)),
         survivors=_survivors(verdicts) + _paragraph(about.get("note", "")),
     )
@@ -66,14 +66,6 @@ def _choices(every: record.Total) -> str:
         f"Of those that tests noticed, {every.by_choice} changed nothing but a choice that is written down. "
         f"Without these, {record.share(noticed, meant)} were noticed."
     )
-
-
-def _by_test(every: record.Total) -> str:
-    """What the names would be without those that a test's name or its assertion gives."""
-    if not every.by_test:
-        return ""
-    without = record.share(every.named - every.by_test, every.noticed)
-    return f" By nothing but the failed test {every.by_test} are named; without these, {without}."
 
 
 def _survivors(verdicts: Sequence[Verdict]) -> str:
@@ -134,19 +126,12 @@ a test may take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s. What 
   - or all wrong elements are off by one step and the change is about rounding, or all are off by the same number and it
     is about a zero point or a bias;
   - or an error says it: its text is of the class, or the changed function is one of the three innermost that the
-    error came through. An error that stops a native kernel from being prepared, a crash in native code and a write
-    outside of a kernel's memory tell which kernel it was: they name a change of the file that writes this kernel, or
-    of the one beside it that lays out its arguments. What LLVM refuses names the functions that wrote it. If run one
-    at a time none of them crashes, the report has those that were running then, or ran last before the heap was found
-    broken: they are no more than three. A crash that leaves its signal alone is not named. A device that is lost
-    while a shader ran names a change of that shader's own file. A case that is wrong on several threads and right on
-    one names a change of what several threads alone run: the runner, the pool, and what wakes its threads. A choice
-    that is not the one written down names a change of the file that the test says made it or handed it on; at most
-    three are said;
-  - or nothing but the failed test says it: one of at most three functions that its assertion asked for what it
-    compares (`tests/asked.py`) is of the changed file, or the test's file mirrors the changed one, as
-    `tests/graph/test_aliases.py` does `refsim/graph/aliases.py`. A test that takes an item that is not there, or
-    the only one of several, asserts as much. How many are named by this alone is said below the tables.
+    error came through. An error that stops a native kernel from being prepared tells which it was: it names a change of
+    the file that writes this kernel, or of the one beside it that lays out its arguments. What LLVM refuses names the
+    functions that wrote it. A device that is lost while a shader ran names a change of that shader's own file. A case
+    that is wrong on several threads and right on one names a change of what several threads alone run: the runner, the
+    pool, and what wakes its threads. A crash that leaves its signal alone is not named, nor is what a test alone
+    notices: a kernel's author has the report, and nothing else.
 """
 
 _NONE = _RULES + "\nNo run is recorded: `refsim mutate --random 500 --seed S --record`.\n"

@@ -9,9 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import asked
-
-from mutants.generated import naming
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import CORPUS, EQUIVALENT, INVALID, LIVES, MODELS_, TESTS, Verdict
 from mutants.tree import CHECKOUT
@@ -71,14 +68,6 @@ class Total:
     def named(self) -> int:
         return sum(each.named for each in self.verdicts if each.noticed)
 
-    @property
-    def by_test(self) -> int:
-        """Of those named: by nothing but which test failed, and which file its assertion asked."""
-        alone = (asked.ASKED, naming.MIRROR)
-        return sum(
-            each.noticed and not each.cause and each.region.startswith(alone) for each in self.verdicts
-        )
-
     def cells(self) -> tuple[object, ...]:
         """The columns of `COLUMNS`."""
         counts = (self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES))
@@ -95,7 +84,6 @@ class Total:
             **counts,
             "noticed": self.noticed,
             "named": self.named,
-            "named_by_test": self.by_test,
         }
 
 

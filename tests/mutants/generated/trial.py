@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutants import cases, graphs, last_words, runner
+from mutants import cases, graphs, runner
 from mutants.bugs import GPU
 from mutants.generated import equivalent, naming, own_tests, reports
 from mutants.generated.change import Change
@@ -20,7 +20,7 @@ from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions
 from mutants.mutant import MODEL, Mutant
 from mutants.outcome import SURVIVED, Outcome
 from mutants.run import missing
-from mutants.tree import CHECKOUT, LAST_WORDS, Failed, build, copy, execute, lacking, pytest
+from mutants.tree import CHECKOUT, Failed, build, copy, execute, lacking, pytest
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import agreed
 from refsim.core.errors import DeviceError
@@ -216,7 +216,7 @@ class _Trial:
         if profile:
             digests = {name: _digest_under(name, profile) for name in names}
             (folder / "digests.json").write_text(json.dumps(digests))
-        message = self._run(names, condition, {})
+        message = self._run(names, condition)
         result, at = folder / "result.json", folder / "at"
         if not message and not result.exists():
             return None
@@ -225,35 +225,19 @@ class _Trial:
         found = json.loads(result.read_text()) if result.exists() else None
         judged = made if found is None else self._judged(made, found, folder, profile)
         if condition.threads > 1 and judged.verdict == CORPUS and not judged.named and judged.by in names:
-            alone = self._run([judged.by], replace(condition, threads=1), {})
+            alone = self._run([judged.by], replace(condition, threads=1))
             if not alone and not result.exists():
                 judged = replace(judged, said=f"{judged.said} | {naming.ALONE}")
                 judged = replace(judged, region=naming.together(self.change, judged.said))
-        crashed = found is None or found["how"] == "outside"
-        if not crashed or judged.named or by == "start" or condition.executor != "cpu":
-            return judged
-        ran = message or last_words.read(folder / LAST_WORDS)[1]
-        # what broke the heap may have been a case before
-        tried = names[: names.index(by) + 1] if by in names else [by]
-        said = self._run(tried, condition, {runner.ONE_BY_ONE: "1", last_words.FILE: ""})
-        if result.exists():
-            found = json.loads(result.read_text())
-            said = f"{found['said']} {said}"
-            if found["how"] != "invalid":
-                judged = self._judged(made, found, folder, profile)
-        named = naming.kernel(self.change, said) or naming.kernel(self.change, ran)
-        said = judged.said or said
-        if ran not in said:
-            said = f"{said} | {ran}"
-        return replace(judged, said=said, region=judged.region or named)
+        return judged
 
-    def _run(self, names: Sequence[str], condition: Condition, more: dict[str, str]) -> str:
+    def _run(self, names: Sequence[str], condition: Condition) -> str:
         """Run cases of the corpus in the copy; how the process ended, and in the folder what it found."""
         folder = self.root.parent / "corpus"
         (folder / "cases.json").write_text(json.dumps(names))
         (folder / "result.json").unlink(missing_ok=True)
         arguments = (condition.executor, str(CHECKOUT / "golden"), str(condition.threads))
-        around = {**(isa.environment(condition.isa) if condition.isa else {}), **more}
+        around = isa.environment(condition.isa) if condition.isa else {}
         return execute(
             self.root, folder, "corpus", *arguments, condition.profile, condition.route, more=around
         )
@@ -273,8 +257,7 @@ class _Trial:
         made_of = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
         if not made_of:
             said = said or "another digest of the same bytes: what a seed draws changed"
-            at = naming.kernel(self.change, said)
-            return replace(made, said=said, cause=naming.cause(self.change, outside), region=at)
+            return replace(made, said=said, cause=naming.cause(self.change, outside))
         return self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
 
     def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
@@ -283,7 +266,7 @@ class _Trial:
         cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
             made, causes=tuple(map(str, causes)), pattern=tuple(found[0].pattern),
-            cause=cause, region=naming.region(self.change, found) or naming.kernel(self.change, made.said),
+            cause=cause, region=naming.region(self.change, found),
         )  # fmt: skip
 
     # --- models and tests --------------------------------------------------------------------------------
@@ -313,15 +296,9 @@ class _Trial:
 
     def _tests(self, made: Verdict) -> Verdict | None:
         for row in own_tests.tests(self.area, self.change.file):
-            failed, said, frames = _noticed_by(self.root, row)
-            outside = [OUTSIDE] if "GuardError" in said else []
+            failed, said = _noticed_by(self.root, row)
             if failed:
-                return replace(
-                    made, verdict=TESTS, by=failed, said=said, cause=naming.cause(self.change, [*outside, said]),
-                    region=naming.choice(self.change, said)
-                    or naming.error(self.change, said, frames)
-                    or naming.by_test(self.change, failed, said),
-                )  # fmt: skip
+                return replace(made, verdict=TESTS, by=failed, said=said)
         return None
 
 
