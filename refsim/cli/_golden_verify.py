@@ -23,6 +23,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
+from refsim.exec.cpu.thread_pool import processors
 from refsim.exec.factory import executor_named
 from refsim.golden import verify as checks
 from refsim.golden.apart import Apart, Rivals, told
@@ -34,6 +35,8 @@ from refsim.golden.store import Corpus, full_name
 
 #: Likely causes of a failure that are said.
 MOST_CAUSES = 3
+#: Workers that nobody asked for: more of them wait for a device that they share.
+MOST_WORKERS = 13
 #: How many pairs of causes that predict the same bytes are told apart; each may take a second.
 MOST_APART = 3
 
@@ -43,7 +46,9 @@ MOST_APART = 3
 @root_option
 @executors_option
 @click.option(
-    "--workers", type=click.IntRange(1, 256), default=2, show_default=True, help="Number of processes."
+    "--workers",
+    type=click.IntRange(1, 256),
+    help=f"Number of processes; by default one per core and --threads, {MOST_WORKERS} at the most.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(0.1), default=checks.CASE_SECONDS, help="Time limit per case."
@@ -69,7 +74,7 @@ def verify(
     cases: tuple[str, ...],
     root: str | None,
     executors: str,
-    workers: int,
+    workers: int | None,
     seconds: float,
     results: str | None,
     resume: bool,
@@ -91,6 +96,7 @@ def verify(
         isas.environment(isa)  # what this machine lacks is said before anything starts
     checks.check_executors(corpus, names, conditions)
     damaged = corpus.damaged()
+    workers = workers or max(1, min(MOST_WORKERS, processors() // threads))
     done, found = run(corpus, cases, names, workers, seconds, results, resume, conditions)
     if results is not None:
         wrote(results)

@@ -51,7 +51,7 @@ class JobList:
         #: more threads than the widest job has tasks would only wait
         self.threads = max(1, min(threads, max((job.tasks for job in jobs), default=1)))
         self._table = job_table(self.jobs)
-        self._shared, self._runs = shared_words(self.threads, _processors()), 0
+        self._shared, self._runs = shared_words(self.threads, processors()), 0
         self._relocations = [r for job in self.jobs for r in job.relocations]
         self._scratch = scratch_for(jobs, self.threads) if scratch is None else scratch[: self.threads]
         # an array's address takes a microsecond to ask for
@@ -92,7 +92,7 @@ class JobList:
                 )
 
 
-def _processors() -> int:
+def processors() -> int:
     """How many this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -106,7 +106,7 @@ class ThreadPool:
 
     def __init__(self, helpers: int) -> None:
         self._lock = threading.Lock()
-        self._helpers, self._runs, self._words_at = helpers, 0, wake.words(helpers, _processors()).ctypes.data
+        self._helpers, self._runs, self._words_at = helpers, 0, wake.words(helpers, processors()).ctypes.data
         prepare, helper, self._launch = wake.functions()
         prepare(self._words_at, helpers)
         self._threads = [
