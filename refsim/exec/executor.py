@@ -232,6 +232,8 @@ def start_graph(
 ) -> Pending:
     """Begin to run one delegate; an executor that keeps no runs in flight ends it here. Raises as `run_graph` does."""
     size_limit.check(graph.where, graph.nbytes, size_limit.TOTAL)
+    if observe is not None:
+        observe.enter(number, graph, inputs)
     session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
     if session is None:
         return Finished(run_nodes(graph, inputs, executor, number, observe))

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
-from refsim.core.launch import Launch
-from refsim.exec.executor import Executor, Session
+from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.trace import bound_of
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node
-from refsim.graph.interpreter import Event, Observer, run_nodes, stored
+from refsim.graph.interpreter import Event, Observer, stored
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.prepared import Prepared
 
 Held = PackedBuffer | np.ndarray
 
@@ -95,11 +93,10 @@ def repeat(
     run. Raises as `Model.run` does.
     """
     record = _Record(model)
-    tap = _Tap(executor, record.enter)
     for run in range(runs):
         record.place = 0
         try:
-            record.end(model.run(inputs, tap, Observer(record.see)))
+            record.end(model.run(inputs, executor, Observer(record.see, enter=record.enter)))
         except DeviceError as error:
             where = f"run {run + 1} of {runs}: {error.where}"
             raise DeviceError(where, error.what, got=error.got, need=error.need) from error.__cause__ or error
@@ -215,43 +212,3 @@ def _copied(held: Held) -> Held:
     if not isinstance(held, PackedBuffer):
         return held.copy()
     return PackedBuffer.from_raw(held.raw, held.desc.shape, held.desc.layout, held.desc.dtype)
-
-
-# --- an executor that tells what each delegate was given -------------------------------------------------
-
-Enter = Callable[[int, Graph, Sequence[np.ndarray]], None]
-
-
-@dataclass(frozen=True)
-class _TapSession:
-    graph: Graph
-    inner: Session | None
-    executor: Executor
-    enter: Enter
-
-    def run(
-        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
-    ) -> list[np.ndarray]:
-        self.enter(number, self.graph, inputs)
-        if self.inner is None:
-            return run_nodes(self.graph, inputs, self.executor, number, observe)
-        return self.inner.run(inputs, number, observe)
-
-
-class _Tap(Executor):
-    """Another executor, with its sessions; ``enter`` is called before a delegate runs."""
-
-    def __init__(self, inner: Executor, enter: Enter) -> None:
-        self.inner, self.name, self.enter = inner, inner.name, enter
-
-    def supports(self, launch: Launch) -> str | None:
-        return self.inner.supports(launch)
-
-    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Session:
-        return _TapSession(graph, self.inner.session(graph, watched), self.inner, self.enter)
-
-    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self.inner.run(launch, inputs)
-
-    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        return self.inner.run_prepared(prepared, inputs)

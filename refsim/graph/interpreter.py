@@ -51,11 +51,13 @@ class Observer:
     """Is told of each step of a run, and says for which values (delegate, id) it wants the buffers.
 
     A wanted value has exactly the bytes that its operator writes; it is never fused away. An observer that wants no
-    buffers gets the times of a run as it is without an observer.
+    buffers gets the times of a run as it is without an observer. ``enter`` is told of each delegate that begins, with
+    its inputs.
     """
 
     tell: Callable[[Event], None]
     wants: Callable[[int, int], bool] = _every
+    enter: Callable[[int, Graph, Sequence[np.ndarray]], None] = lambda *_: None
 
     def watched(self, delegate: int, graph: Graph) -> frozenset[int]:
         """The wanted values of a graph."""
