@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten import within
+from refsim.aten import flat, within
 from refsim.aten.elementwise import exp, log
 from refsim.aten.reduce import ROW_WORKERS, WORKERS, dealt, in_order, tree
 from refsim.aten.row import Exact, Float, Place, axis
@@ -285,15 +285,16 @@ ROWS = (
     Float(
         "softmax _softmax", _softmax(False), _device_softmax(False), Exact.FUNCTION,
         "four partial sums of exp(x - max); / max(sum, 1e-37)", _EXP + ", 2.5 ulp of division", within.softmax,
+        flat=flat.softmax(False),
     ),
     Float(
         "log_softmax _log_softmax", _softmax(True), _device_softmax(True), Exact.FUNCTION,
-        "the same sum; x - max - log(sum)", _EXP + ", 3 ulp of log", within.log_softmax,
+        "the same sum; x - max - log(sum)", _EXP + ", 3 ulp of log", within.log_softmax, flat=flat.softmax(True),
     ),
     Float(
         "native_layer_norm", native_layer_norm, _device_layer_norm, Exact.FUNCTION,
         "lanes in turn, then a tree; (v * r - r * mean) * w + b, r = pow(var + eps, -0.5)", "that of pow",
-        within.layer_norm,
+        within.layer_norm, flat=flat.layer_norm,
     ),
     Float(
         "_native_batch_norm_legit_no_training native_batch_norm", batch_norm, _device_batch_norm, Exact.FUNCTION,

@@ -14,6 +14,8 @@ from refsim.aten.row import Exact, Float, Place, axis, contiguous, sized
 
 #: Invocations that share one result of a reduction over a texture, and over a row of a buffer.
 WORKERS, ROW_WORKERS = 4, 64
+#: The same of a runtime with flat storage.
+FLAT_WORKERS = 256
 
 
 def in_order(rows: np.ndarray) -> np.ndarray:
@@ -130,6 +132,12 @@ def _reduction(total: Callable[..., np.ndarray], divide: bool) -> Callable[..., 
 
 def _delegate(divide: bool) -> Callable[..., Any]:
     return lambda place, *args: _reduction(partial(_device_total, place), divide)(*args)
+
+
+def _flat_total(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """256 partial sums, dealt out in turn over the places in memory, then added up in order."""
+    moved = _moved(x, sorted(axes)).reshape(-1, *[size for d, size in enumerate(x.shape) if d not in axes])
+    return in_order(in_order(dealt(moved, FLAT_WORKERS)))
 
 
 mean, sum_ = _reduction(_total, True), _reduction(_total, False)
@@ -281,8 +289,11 @@ def topk(x: np.ndarray, k: int, dim: int = -1, largest: bool = True, ordered: bo
 
 _ORDER = "four partial sums by index mod 4 of the first dim, then in turn"
 ROWS = (
-    Float("mean", mean, _delegate(True), Exact.DIVISION, _ORDER + "; / n", within=within.relative(within.DIVISION)),
-    Float("sum", sum_, _delegate(False), order=_ORDER),
+    Float(
+        "mean", mean, _delegate(True), Exact.DIVISION, _ORDER + "; / n",
+        within=within.relative(within.DIVISION), flat=_reduction(_flat_total, True),
+    ),
+    Float("sum", sum_, _delegate(False), order=_ORDER, flat=_reduction(_flat_total, False)),
     Float(
         "adaptive_avg_pool2d _adaptive_avg_pool2d", adaptive_avg_pool2d, _adaptive_delegate, Exact.DIVISION,
         "mean over (-1, -2)", within=within.relative(within.DIVISION),

@@ -31,12 +31,14 @@ class Place:
     """How a delegate holds a node's first tensor, and how its device computes.
 
     ``packed`` is the WHCN dim of which a texel holds four elements. ``buffer``: in a buffer, not in a texture.
+    ``flat``: the runtime keeps every tensor as one flat buffer, and has shaders of its own for that.
     """
 
     packed: int = W
     buffer: bool = False
     profile: Profile = CANONICAL
     mali: bool = False
+    flat: bool = False
 
     def fma(self, a: np.ndarray, b: np.ndarray, c: np.ndarray) -> np.ndarray:
         """GLSL's fma(): one rounding on a device that contracts, else two."""
@@ -62,9 +64,10 @@ class Float:
 
     ``names`` are ATen's, with an overload where only that one is meant; blanks part them. ``portable`` computes as
     ExecuTorch's portable kernels do, one binary32 operation after another. ``delegate`` computes as ET-VK's shader does
-    and takes a `Place` first; without it both are the same. ``order`` says in a few words what the shader does;
-    ``bound`` how far the device's own functions may be off; ``within`` the same in numbers for the first result, see
-    `refsim.aten.within`, None where nobody has said them; ``note`` where the shader is not what ATen means;
+    and takes a `Place` first; without it both are the same. ``flat`` computes as the shader of a runtime with flat
+    storage does, again only where that is something else than ``portable``. ``order`` says in a few words what the
+    shader does; ``bound`` how far the device's own functions may be off; ``within`` the same in numbers for the first
+    result, see `refsim.aten.within`, None where nobody has said them; ``note`` where the shader is not what ATen means;
     ``defects`` for which arguments it is wrong.
     ``outline``: arguments with which the same function finds a result of the same shape sooner.
     ``resize``: what ET-VK gets wrong about the result's shape where a run has another shape than the bound.
@@ -85,9 +88,12 @@ class Float:
     resize: Resize | None = None
     prefix: bool = False
     defects: tuple[FloatDefect, ...] = ()
+    flat: Callable[..., Any] | None = None
 
     def function(self, place: Place | None) -> Callable[..., Any]:
         """What runs: outside a delegate for None."""
+        if place is not None and place.flat:
+            return self.flat or self.portable
         if place is None or self.delegate is None:
             return self.portable
         given, run = place, self.delegate

@@ -54,6 +54,12 @@ def check_bytes(
     return sorted(findings, key=_place_in_list)
 
 
+def refused(path: str | PathLike[str], release: str) -> str | None:
+    """The first thing for which the runtime does not load a file, in words; None if it loads."""
+    errors = [finding for finding in check(path, release) if finding.level is Level.ERROR]
+    return errors[0].what if errors else None
+
+
 def _place_in_list(finding: Finding) -> tuple[int, str, int, int, int]:
     place = finding.place
     numbers = (-1 if number is None else number for number in (place.delegate, place.node, place.value))

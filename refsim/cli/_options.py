@@ -102,9 +102,13 @@ def json_option(function: F) -> F:
     )
 
 
+#: What --runtime takes, for help texts.
+RUNTIMES = f"{choices.listed(releases())}, or a JSON file that describes one"
+
+
 def runtime_option(function: F) -> F:
     """The option --runtime, which gives a name or a path: `refsim.check.runtime.runtime` makes it a description."""
-    text = f"The runtime that is meant: {choices.listed(releases())}, or a JSON file that describes one."
+    text = f"The runtime that is meant: {RUNTIMES}."
     return click.option(
         "--runtime", "release", metavar="NAME", default=DEFAULT, show_default=True, help=text
     )(function)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
+from refsim.check.run import refused
 from refsim.check.runtime import DEFAULT as RELEASE
 from refsim.check.runtime import runtime
 from refsim.core import choices
@@ -92,10 +93,11 @@ class Opened:
     model: Model
     row: TargetRow
     source: str
+    release: str
     fits: dict[str, Fit] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, str]:
-        return {"target": self.row.name, "target_from": self.source}
+        return {"target": self.row.name, "target_from": self.source, "runtime": self.release}
 
     def line(self) -> str:
         """Which target was taken, and from what."""
@@ -129,14 +131,17 @@ def opened(
     behaviour = runtime(release).behaviour
     if runs:
         _not_exposed(file)
-    held = {row.name: Opened(shaped(_loaded(file, row.target(profile, behaviour), runs)), row, source)}
+        _taken(file, release)
+    held = {
+        row.name: Opened(shaped(_loaded(file, row.target(profile, behaviour), runs)), row, source, release)
+    }
     if recorded is None:
         return held[row.name]
     fits = {row.name: fit(held[row.name].model, recorded)}
     for other in distinct() if not fits[row.name].whole else ():
         if other.mali != row.mali:
             held[other.name] = Opened(
-                shaped(load(file, other.target(profile, behaviour), runs)), other, source
+                shaped(load(file, other.target(profile, behaviour), runs)), other, source, release
             )
             fits[other.name] = fit(held[other.name].model, recorded)
     found = held[row.name if family is not None else chosen(fits)]
@@ -167,6 +172,15 @@ def _not_exposed(file: str) -> None:
             file, "is exposed: only ExecuTorch's runtime on the device runs it, and refsim triage judges its outputs",
             need=f"{source}, of which it was made", hints=[triage],
         )  # fmt: skip
+
+
+def _taken(file: str, release: str) -> None:
+    """GraphError for a file that the runtime refuses to load, where a description says what that is."""
+    if runtime(release).refusals and (found := refused(file, release)) is not None:
+        check = f"refsim check {shlex.quote(file)} --runtime {shlex.quote(release)}"
+        raise GraphError(
+            file, f"the runtime {runtime(release).name} does not load it", got=found, hints=[check]
+        )
 
 
 def _own_memory(model: Model) -> None:

@@ -35,7 +35,14 @@ from refsim.cli._given import recorded as dump_at
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import EXECUTORS, device_profile_option, html_option, json_option, limit_option
+from refsim.cli._options import (
+    EXECUTORS,
+    device_profile_option,
+    html_option,
+    json_option,
+    limit_option,
+    runtime_option,
+)
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
@@ -118,6 +125,7 @@ def _text(report: Report) -> str:
     help="Explain this operator, not the first that is wrong: NUMBER, DELEGATE:NUMBER, or the name of its output.",
 )
 @target_option("as the dumped layouts say")
+@runtime_option
 @device_profile_option
 @all_bytes_option
 @limit_option
@@ -135,6 +143,7 @@ def command(
     sure: bool,
     node: str | None,
     family: TargetRow | None,
+    release: str,
     profile: Profile | None,
     all_bytes: bool,
     limit: int,
@@ -153,7 +162,7 @@ def command(
         raise Lacking(f"give the buffers with --actual DIR, or run the file with -x EXECUTOR{both}")
     dumped = None if actual is None else dump_at(actual, file)
     asked_inputs = GivenInputs(inputs, seed)
-    found = opened(file, family, CANONICAL, dumped, shaped=asked_inputs.at)
+    found = opened(file, family, CANONICAL, dumped, shaped=asked_inputs.at, release=release)
     made = read_origins(found.model, origin)
     model, profile = found.model, profile or (None if family is None else family.profile)
     given = asked_inputs.of(model)

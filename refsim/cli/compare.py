@@ -11,13 +11,21 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
+from refsim.check.runtime import DEFAULT
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import GivenInputs, inputs_options, launched, print_report, write_html
 from refsim.cli._complete import Completeness
 from refsim.cli._execute import unwatched_lines
 from refsim.cli._idle import as_json as as_json_of
 from refsim.cli._idle import shares
-from refsim.cli._options import EXECUTORS, executor_profile_option, html_option, json_option, limit_option
+from refsim.cli._options import (
+    EXECUTORS,
+    RUNTIMES,
+    executor_profile_option,
+    html_option,
+    json_option,
+    limit_option,
+)
 from refsim.cli._origins import COLUMN, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say
 from refsim.cli._progress import progress
@@ -93,6 +101,13 @@ class Row:
 )
 @inputs_options
 @target_option()
+@click.option(
+    "--runtime",
+    "releases",
+    multiple=True,
+    metavar="NAME",
+    help=f"The runtime that is meant: {RUNTIMES}. Give it twice to compare what one file gives on two of them.",
+)
 @executor_profile_option
 @limit_option
 @html_option
@@ -104,6 +119,7 @@ def command(
     inputs: str | None,
     seed: int | None,
     family: TargetRow | None,
+    releases: tuple[str, ...],
     profile: Profile | None,
     limit: int,
     html: str | None,
@@ -112,9 +128,13 @@ def command(
 ) -> int:
     """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs.
 
+    With two runtimes: say which values are others on the second one, and why.
+
     One that prepares whole graphs runs FILE once more as users do, where nobody watches: its outputs must be the
     same.
     """
+    if len(releases) > 1:
+        return _on_runtimes(file, releases, executors, GivenInputs(inputs, seed), family, profile, as_json)
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise Lacking(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
@@ -124,7 +144,7 @@ def command(
             f"refsim repeat FILE -x {names[0]} compares its own runs"
         )
     asked = GivenInputs(inputs, seed)
-    found = opened(file, family, profile, shaped=asked.at)
+    found = opened(file, family, profile, shaped=asked.at, release=(*releases, DEFAULT)[0])
     model = found.model
     made = read_origins(model, origin)
     given = asked.of(model)
@@ -185,6 +205,20 @@ def command(
         if report is not None:
             print_report(report, telling)
     return whole.status(same)
+
+
+def _on_runtimes(
+    file: str, releases: tuple[str, ...], executors: tuple[str, ...], asked: GivenInputs,
+    family: TargetRow | None, profile: Profile | None, as_json: bool,
+) -> int:  # fmt: skip
+    from refsim.cli._runtimes import compare_runtimes
+
+    if len(releases) != 2 or releases[0] == releases[1]:
+        raise click.UsageError("two runtimes are compared: --runtime 2026-08 --runtime main")
+    if len(executors) > 1:
+        raise click.UsageError("give two executors or two runtimes, not both")
+    name = (*executors, "cpu")[0]
+    return compare_runtimes(file, (releases[0], releases[1]), name, asked, family, profile, as_json)
 
 
 def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray) -> Row:

@@ -21,6 +21,7 @@ from refsim.cli._options import (
     executors_option,
     json_option,
     output_option,
+    runtime_option,
     threads_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -52,6 +53,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
 @target_option()
+@runtime_option
 @executor_profile_option
 @threads_option
 @click.option(
@@ -87,6 +89,7 @@ def command(
     output: str | None,
     executors: str,
     family: TargetRow | None,
+    release: str,
     profile: Profile | None,
     threads: int,
     repeat: int,
@@ -101,7 +104,7 @@ def command(
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     recorded = dump_at(golden, file) if golden else None
     asked = GivenInputs(inputs, seed)
-    aimed = opened(file, family, profile, recorded, shaped=asked.at)
+    aimed = opened(file, family, profile, recorded, shaped=asked.at, release=release)
     model = aimed.model
     made = read_origins(model, origin)
     given = asked.of(model)

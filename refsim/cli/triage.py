@@ -7,12 +7,20 @@ from collections.abc import Sequence
 
 import click
 
+from refsim.check.runtime import runtime
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import GivenInputs, inputs_options, print_report
 from refsim.cli._complete import Completeness, partial_option, sure_option
 from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import device_profile_option, folder_option, html_option, json_option, limit_option
+from refsim.cli._options import (
+    device_profile_option,
+    folder_option,
+    html_option,
+    json_option,
+    limit_option,
+    runtime_option,
+)
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_json, print_table, say, wrote
 from refsim.cli._progress import progress
@@ -44,6 +52,7 @@ from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
 from refsim.golden.named import CASES
+from refsim.ops.base.target import Target
 
 #: In the folder of a triage: the profile that was given.
 PROFILE = "profile.json"
@@ -75,6 +84,7 @@ MOST_REPORTS = 3
 @partial_option
 @sure_option
 @target_option("found by itself")
+@runtime_option
 @device_profile_option
 @limit_option
 @html_option
@@ -91,6 +101,7 @@ def command(
     partial: bool,
     sure: bool,
     family: TargetRow | None,
+    release: str,
     profile: Profile | None,
     limit: int,
     html: str | None,
@@ -107,13 +118,15 @@ def command(
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
     pte, part = manifest.read(file)
-    model = source(pte, part)
+    behaviour = runtime(release).behaviour
+    model = source(pte, part, Target(runtime=behaviour))
     made = read_origins(model, origin)
     given = GivenInputs(inputs, seed).of(model)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     with progress("operators") as tell:
         runs = [
-            triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure) for path in outputs
+            triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure, behaviour)
+            for path in outputs
         ]
     several = repeats(runs) if len(runs) > 1 else None
     found = runs[worst(runs)]

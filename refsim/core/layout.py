@@ -47,7 +47,7 @@ class Layout:
 
     @property
     def short_name(self) -> str:
-        return self.name.removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
+        return self.name.removeprefix("PACKED_INT8_").removeprefix("TENSOR_").removesuffix("_INT8")
 
     @property
     def block_numel(self) -> int:
@@ -118,7 +118,10 @@ PACKED_4C = LAYOUTS["PACKED_INT8_4C"]
 PACKED_4C1W = LAYOUTS["PACKED_INT8_4C1W"]
 PACKED_CONV2D = LAYOUTS["PACKED_INT8_CONV2D"]
 
+#: int8 in the order of NCHW, as runtimes with flat storage hold it. No file names it, and no kernel here takes it.
+FLAT = Layout("FLAT_INT8", -1, W, 1, H, 1, False, True)
 _ALIASES = {row.short_name: row for row in _ROWS} | {"W": _ROWS[0], "H": _ROWS[1], "C": _ROWS[2]}
+_ALIASES |= {FLAT.name: FLAT, "FLAT": FLAT}
 
 
 def layout(name: str | int | Layout) -> Layout:

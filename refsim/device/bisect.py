@@ -49,6 +49,8 @@ def bisect(
     says which inputs it had; others are looked for, see `refsim.device.doubts`.
     """
 
+    flat = any(graph.target.runtime.flat for graph in model.graphs.values())
+
     def walk(excused: Container[str] = ()) -> list[Row]:
         rows: list[Row] = []
         before: dict[str, BoundCase] = {}
@@ -66,7 +68,7 @@ def bisect(
                 last = before.get(traced.bound.call.op.name)
                 rows.append(_row(traced, recorded, last, diverged, strayed, why, launched, options))
                 before[traced.bound.call.op.name] = traced.bound
-            elif traced.node.meaning is not None:
+            elif traced.node.meaning is not None and not flat:
                 rows.append(_meant(traced, recorded, diverged, options))
             else:
                 graph = model.graphs[traced.delegate]

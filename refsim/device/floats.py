@@ -68,7 +68,8 @@ def rows(
         wrong = not run.same and (not diverged if alone is None else not alone.same)
         cause = (node.upstream or "") if wrong else ""
         yield Row(
-            traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, is_int8=False, given=given
+            traced.delegate, node.number, node.operator, name, run, alone, wrong, cause,
+            is_int8=right.desc.is_int8, given=given,
         )  # fmt: skip
 
 

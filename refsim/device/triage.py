@@ -14,6 +14,7 @@ from refsim.device.collect import Collected, Given, Part, collect, family_of, re
 from refsim.device.exchanged import check_exchanged
 from refsim.device.verdicts import Triage, judged, likeliest_profile
 from refsim.formats.targets import TargetRow, distinct
+from refsim.ops.base.target import Behaviour
 
 
 def triage(
@@ -24,14 +25,15 @@ def triage(
     family: TargetRow | None = None,
     tell: Callable[[], object] = lambda: None,
     sure: bool = False,
+    runtime: Behaviour = Behaviour(),  # noqa: B008
 ) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
     ``family`` is the device's; without it, it is the one that the file was exposed for. If none is known, and the file
     leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is that of the
     device; without it, and without one of the family, any that is known may explain what differs. ``tell`` is as for
-    `bisect`. ``sure``: these are the inputs of the run; else others are looked for where operators that read them are
-    wrong.
+    `bisect`. ``runtime`` is the device's. ``sure``: these are the inputs of the run; else others are looked for where
+    operators that read them are wrong.
     Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
@@ -39,7 +41,7 @@ def triage(
     family, why = family_of(parts, family)
     profile = profile or (None if family is None else family.profile)
     for row in distinct() if family is None else [family]:
-        collected = collect(parts, row.target(CANONICAL))
+        collected = collect(parts, row.target(CANONICAL, runtime))
         if found and _layouts(collected) == _layouts(found[0].collected):
             continue  # the file leaves nothing open
         rows = bisect(
@@ -60,7 +62,7 @@ def triage(
             break
     best = min(found, key=_differing)
     if family is not None:
-        best = replace(best, why=why + _better(best, parts, inputs))
+        best = replace(best, why=why + _better(best, parts, inputs, runtime))
     elif any(_differing(one) > _differing(best) for one in found):
         others = ", ".join(one.target for one in found if one is not best)
         best = replace(best, why=f"with its layouts fewer bytes differ than with those of {others}")
@@ -69,13 +71,13 @@ def triage(
     return best
 
 
-def _better(found: Triage, parts: Sequence[Part], inputs: Sequence[np.ndarray]) -> str:
+def _better(found: Triage, parts: Sequence[Part], inputs: Sequence[np.ndarray], runtime: Behaviour) -> str:
     """The target under whose layouts fewer bytes differ than under those of the one that was taken; empty if none."""
     differing = {found.target: _differing(found)}
     for row in distinct() if not found.same else ():
         if row.name != found.target:
             try:
-                collected = collect(parts, row.target(CANONICAL))
+                collected = collect(parts, row.target(CANONICAL, runtime))
             except RefsimError:  # these outputs are not of this target's layouts
                 continue
             if _layouts(collected) != _layouts(found.collected):

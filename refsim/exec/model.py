@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import size_limit
-from refsim.core.errors import GraphError, ParameterError
+from refsim.core.errors import GraphError, ParameterError, ShapeError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
 from refsim.exec import shapes
@@ -27,7 +27,7 @@ from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.vkgraph.read import Blob, read_blob
-from refsim.graph.build import build
+from refsim.graph.flat import built_graph
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
 from refsim.graph.shapes import Number, at_bound, at_shapes, numbers, zeros
@@ -113,9 +113,12 @@ class Model:
         place = _place(self.path, self.plan, number)
         copy, _ = at_shapes(root.blobs[number], root.graphs[number], given, place)
         copy, kept = shapes.without_numbers(copy, root.blobs[number].graph.input_ids)
-        return build(copy, place, root.graphs[number].target), kept
+        return built_graph(copy, place, root.graphs[number].target), kept
 
     def _copy(self, inputs: Sequence[np.ndarray]) -> Model:
+        if any(graph.target.runtime.flat for graph in self.graphs.values()):
+            what = "this runtime does not resize its operators: what they give at other shapes is chance"
+            raise ShapeError(self.path, what, need="inputs of the bound's shapes")
         given = [
             array if row.numbers else zeros(array.shape, array.dtype)
             for row, array in zip(self.border, inputs, strict=True)
@@ -123,7 +126,7 @@ class Model:
         plan, blobs = shapes.at(self, self.blobs, given, self.path)
         target = next(iter(self.graphs.values())).target if self.graphs else None
         graphs = {
-            number: build(blob, _place(self.path, plan, number), target, of=self.graphs[number])
+            number: built_graph(blob, _place(self.path, plan, number), target, of=self.graphs[number])
             for number, blob in blobs.items()
         }
         container = self.container
@@ -352,7 +355,7 @@ def load(path: str | PathLike[str], target: Target | None = None, runs: bool = T
     kind = kind_of(data)
     if kind == "blob":
         blob = read_blob(data, name)
-        return Model(name, {0: build(blob, name, target, runs)}, blobs={0: blob})
+        return Model(name, {0: built_graph(blob, name, target, runs)}, blobs={0: blob})
     if kind != "pte":
         raise unknown(data, name)
     return built(read_pte(data, name), target, runs)
@@ -363,7 +366,7 @@ def built(container: Pte, target: Target | None = None, runs: bool = True) -> Mo
     name, plan = container.where, container.plan()
     blobs = dict(container.blobs(plan))
     graphs = {
-        number: build(
+        number: built_graph(
             shapes.without_numbers(blob, blob.graph.input_ids)[0], _place(name, plan, number), target, runs
         )
         for number, blob in blobs.items()

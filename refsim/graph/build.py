@@ -62,8 +62,8 @@ def build(
     graph = bound(blob, where, target)
     if of is not None:
         graph = _noted(replace(graph, bound=of))
-    _check_interface(graph)
-    _check_order(graph, runs)
+    check_interface(graph)
+    check_order(graph, runs)
     return graph
 
 
@@ -81,16 +81,14 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
     layouts = resolve_layouts(source, target, where)
     indices = _indices(source)
     tensors = {
-        number: _tensor(blob, number, value, layouts.get(number), where, number in indices)
+        number: make_tensor(blob, number, value, layouts.get(number), where, number in indices)
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
-    for number in source.output_ids:
-        if isinstance(value := source.values[number], Int):  # it was a SymInt
-            tensors[number] = _number(number, value)
+    tensors |= output_number(source)
     nodes: list[Node] = []
     for operator in source.chain:
-        with _placed(where, len(nodes), operator):
+        with placed(where, len(nodes), operator):
             nodes += _nodes(source, tensors, len(nodes), operator, target)
     return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
 
@@ -108,7 +106,7 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
     for number, value in enumerate(source.values):
         if isinstance(value, VkTensor):
             with suppress(RefsimError):
-                tensors[number] = _tensor(blob, number, value, layouts.get(number), "", number in indices)
+                tensors[number] = make_tensor(blob, number, value, layouts.get(number), "", number in indices)
     found: list[list[Node]] = []
     count = 0
     for operator in blob.graph.chain:
@@ -125,7 +123,7 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
 
 
 @contextmanager
-def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
+def placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
     """Errors raised inside name the delegate and the node too."""
     try:
         yield
@@ -163,7 +161,7 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
         if not (_is_image(x) and _is_image(out)):
             continue  # `build` refuses the node
         if dynamic(source):
-            with _placed(where, number, operator):
+            with placed(where, number, operator):
                 params = _params(op, graph, operator)
             layouts[source] = op.input_layout(params, x.dims, out.dims, target)
     for operator in graph.chain:
@@ -222,12 +220,16 @@ def _indices(graph: VkGraph) -> set[int]:
     return found
 
 
-def _number(number: int, value: Int) -> Tensor:
-    """A number that a graph gives as an output."""
-    return Tensor(number, (), np.dtype(np.int64), None, -1, np.array(value.value))
+def output_number(graph: VkGraph) -> dict[int, Tensor]:
+    """The numbers that a graph gives as outputs: they were SymInts."""
+    return {
+        number: Tensor(number, (), np.dtype(np.int64), None, -1, np.array(value.value))
+        for number in graph.output_ids
+        if isinstance(value := graph.values[number], Int)
+    }
 
 
-def _tensor(
+def make_tensor(
     blob: Blob, number: int, value: VkTensor, layout: Layout | None, where: str, index: bool
 ) -> Tensor:
     row = BY_DELEGATE_CODE[value.datatype]
@@ -417,7 +419,7 @@ def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str
     return tensor.data
 
 
-def _check_interface(graph: Graph) -> None:
+def check_interface(graph: Graph) -> None:
     """Inputs and outputs are tensors; inputs are distinct and have no stored data."""
     for what, numbers in (("input", graph.inputs), ("output", graph.outputs)):
         for number in numbers:
@@ -432,7 +434,7 @@ def _check_interface(graph: Graph) -> None:
         )
 
 
-def _check_order(graph: Graph, runs: bool) -> None:
+def check_order(graph: Graph, runs: bool) -> None:
     """Every activation is written before it is read, and written once; ``runs`` as for `build`."""
     written = set(graph.inputs)
 

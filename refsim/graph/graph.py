@@ -24,6 +24,7 @@ from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
+from refsim.ops.flat.base import FlatMeaning
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Node:
     outputs: tuple[int, ...]
     prepared: Prepared | None = None
     inputs: dict[str, int] = field(default_factory=dict)  # of a q8ta operator: argument name -> value id
-    meaning: Meaning | None = None
+    meaning: Meaning | FlatMeaning | None = None
     # of a q8ta operator: some of its tensors lie in buffers on the device, not in textures
     buffers: bool = False
     # of a q8ta operator: what else is odd about its arguments; of a float one: what upstream gets wrong
@@ -71,10 +72,10 @@ class Node:
     @property
     def upstream(self) -> str | None:
         """What upstream's kernel is known to get wrong here; None if nothing is."""
-        said = [] if self.meaning is None else [self.meaning.upstream]
+        said = [] if self.meaning is None else [self.meaning.upstream or ""]
         if self.call is not None:
             said = [row.note for row in self.call.defects if not (row.textures and self.buffers)]
-        return "; ".join((*said, *self.notes)) or None
+        return "; ".join(filter(None, (*said, *self.notes))) or None
 
     @property
     def operator(self) -> str:
@@ -158,7 +159,7 @@ class Graph:
         first = next((self.tensors[n] for n in refs(node.args) if n in self.tensors), None)
         packed = W if first is None or first.layout is None else first.layout.inner
         buffer = first is not None and first.buffer
-        return Place(packed, buffer, self.target.profile, self.target.mali)
+        return Place(packed, buffer, self.target.profile, self.target.mali, self.target.runtime.flat)
 
     @cached_property
     def nbytes(self) -> int:

@@ -27,7 +27,7 @@ from check.small_files import (
 )
 
 from refsim.check.finding import Finding, Level
-from refsim.check.rules import refusals, rules
+from refsim.check.rules import refusals, rules, scalars
 from refsim.check.run import check_bytes, summary
 from refsim.check.runtime import releases, runtime
 from refsim.core.errors import FormatError, ParameterError
@@ -383,7 +383,7 @@ def test_a_rule_finds_what_it_is_for(rule: str, bad: Make, good: Make | None) ->
 
 def test_every_rule_has_an_example() -> None:
     shown = {name for name, *_ in EXAMPLES} | {pair.rule for pair in PAIRS}
-    shown |= {rule.name for rule in refusals.RULES}  # test_webgpu.py
+    shown |= {rule.name for rule in (*refusals.RULES, *scalars.RULES)}  # the tests of webgpu
     assert {rule.name for release in releases() for rule in rules(runtime(release))} == shown
 
 

@@ -8,7 +8,7 @@ import pytest
 from refsim.core.errors import GraphError
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.graph.aliases import RUNTIME, other_view, read_as_another
-from refsim.graph.build import _check_order
+from refsim.graph.build import check_order
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.target import Target
 
@@ -102,25 +102,25 @@ def test_an_error_says_which_value_lies_there() -> None:
     """A program that ExecuTorch's runtime can run, and nothing else."""
     shared = graph(ROWS, ((0,), (1,)), ((2,), (3,)), outputs=(3,))
     with pytest.raises(GraphError) as caught:
-        _check_order(shared, True)
+        check_order(shared, True)
     place = "test: node 1 any.thing.default: reads a value that nothing wrote"
     said = "got value 2, which lies in the memory of value 1"
     assert str(caught.value) == f"{place}; {said}, need {RUNTIME}"
-    _check_order(shared, False)
+    check_order(shared, False)
     unwritten = graph(ROWS, ((2,), (1,)), outputs=(1,))
     for runs in (False, True):
         with pytest.raises(
             GraphError, match=r"node 0 any\.thing\.default: reads a value that nothing wrote; got value 2, wh"
         ):
-            _check_order(unwritten, runs)
+            check_order(unwritten, runs)
         with pytest.raises(
             GraphError, match=r"^test: node 0 any\.thing\.default: writes a value again; got value 0$"
         ):
-            _check_order(graph(ROWS, ((0,), (0,))), runs)
+            check_order(graph(ROWS, ((0,), (0,))), runs)
         with pytest.raises(GraphError, match=r"reads a value that nothing wrote; got value 3$"):
-            _check_order(graph(ROWS, ((3,), (1,))), runs)
+            check_order(graph(ROWS, ((3,), (1,))), runs)
         with pytest.raises(
             GraphError, match=r"^test: output: reads a value that nothing wrote; got value 3$"
         ):
-            _check_order(graph(ROWS, ((0,), (1,)), outputs=(1, 3)), runs)
-        _check_order(graph(ROWS, ((3,), (1,)), stored=(3,)), runs)
+            check_order(graph(ROWS, ((0,), (1,)), outputs=(1, 3)), runs)
+        check_order(graph(ROWS, ((3,), (1,)), stored=(3,)), runs)

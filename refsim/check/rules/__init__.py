@@ -13,6 +13,7 @@ from refsim.check.rules import (
     operators,
     refusals,
     requirements,
+    scalars,
     shaders,
     shapes,
     tensors,
@@ -32,6 +33,7 @@ GROUPS: Mapping[str, tuple[Rule, ...]] = {
     "kernels": operators.KERNELS,
     "resizing": shapes.RESIZING,
     "refusals": refusals.RULES,
+    "scalars": scalars.RULES,
 }
 #: What holds for a description that names none: one of ET-VK.
 VULKAN = ("operators", "shaders", "border", "tensors", "constants", "memory", "shapes", "defects")

@@ -11,10 +11,12 @@ from refsim.core.qmath import CANONICAL, Profile
 class Behaviour:
     """What a runtime does with a file, as far as values depend on it. `refsim.check.runtime` has the descriptions.
 
-    ``ended``: defects that it no longer has, as ``first-batch:q8ta_conv2d``.
+    ``flat``: tensors are flat buffers, and operators have their flat meanings (refsim/ops/flat). ``ended``: defects
+    that it no longer has, as ``first-batch:q8ta_conv2d``.
     """
 
     name: str = "2026-08"
+    flat: bool = False
     ended: frozenset[str] = frozenset()
 
 

@@ -1,0 +1,151 @@
+"""One file on two runtimes: which values are others on the second one, and why.
+
+Values are compared as tensors: runtimes lay them out in their own ways. A value that a known defect leaves unwritten is
+taken as another one; operators behind it are computed on what should have been written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from refsim import aten
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.executor import Executor
+from refsim.exec.model import Model
+from refsim.exec.trace import Traced, trace
+from refsim.formats.dumps import value_name
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import logical, run_node, stored
+from refsim.ops.flat.base import FlatMeaning
+
+INPUTS = "its inputs are others"
+
+
+@dataclass(frozen=True)
+class Apart:
+    """A value on two runtimes.
+
+    ``different`` of its ``elements`` are others in the run, ``alone`` of them where the second runtime's operator has
+    the first one's inputs. ``most``: the largest distance. ``why``: the reasons that are known.
+    """
+
+    delegate: int
+    node: int
+    operator: str
+    value: str
+    elements: int
+    different: int
+    alone: int
+    most: float
+    why: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"why": list(self.why)}
+
+
+def across(
+    first: Model, second: Model, inputs: Sequence[np.ndarray], executor: Executor, names: tuple[str, str]
+) -> list[Apart]:
+    """A row for each value that an operator writes, in the order of execution; ``names`` are those of the runtimes."""
+    runs: list[dict[tuple[int, int], Traced]] = []
+    for model in (first, second):
+        kept: dict[tuple[int, int], Traced] = {}
+        trace(model, inputs, executor, lambda t, kept=kept: kept.update({(t.delegate, t.node.number): t}))  # type: ignore[misc]
+        runs.append(kept)
+    mine, other = runs
+    return [
+        row
+        for key, traced in mine.items()
+        if key in other
+        for row in _rows((first, second), (traced, other[key]), executor, names)
+    ]
+
+
+def _rows(
+    models: tuple[Model, Model], pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str]
+) -> Iterator[Apart]:
+    a, b = pair
+    graphs = tuple(model.graphs[a.delegate] for model in models)
+    again = _on(graphs[1], b, {value: logical(graphs[0], a.read, value) for value in a.read}, executor)
+    notes = [node.upstream for node in (a.node, b.node)]
+    strayed = any(
+        _differing(logical(graphs[0], a.read, value), logical(graphs[1], b.read, value)).any()
+        for value in a.read
+        if value in b.read
+    )
+    for value in a.node.outputs:
+        name = value_name(a.delegate, value)
+        left, right = (_written(graph, t, value) for graph, t in zip(graphs, pair, strict=True))
+        apart = _differing(left, right)
+        alone = _differing(left, _masked(again[value], right))
+        why = []
+        if alone.any():
+            why = [f"{which}: {note}" for which, note in zip(names, notes, strict=True) if note]
+            text = _otherwise(a) or _otherwise(b)
+            why = why or [f"{names[1]}: {text}"] * bool(text)
+        if strayed and apart.any():
+            why.append(INPUTS)
+        yield Apart(
+            a.delegate, a.node.number, a.node.operator, name, left.size, int(apart.sum()), int(alone.sum()),
+            _most(left, right), tuple(why),
+        )  # fmt: skip
+
+
+def _otherwise(traced: Traced) -> str:
+    """In which order, or with which inverse, an operator computes that has a meaning of its own on a runtime."""
+    meaning = traced.node.meaning
+    if isinstance(meaning, FlatMeaning):
+        return meaning.flat.otherwise
+    row = aten.find(traced.node.name, str(traced.node)).row if traced.node.is_float else None
+    return "" if row is None or row.flat is None else "it adds up in another order"
+
+
+def _on(
+    graph: Graph, traced: Traced, arrays: Mapping[int, np.ndarray], executor: Executor
+) -> dict[int, np.ndarray]:
+    """What an operator writes for other inputs."""
+    where = f"{graph.where}: {traced.node}"
+    values: dict[int, PackedBuffer | np.ndarray] = {
+        value: data for value in traced.node.reads if (data := graph.tensors[value].data) is not None
+    }
+    values |= {value: stored(graph, value, array, where) for value, array in arrays.items()}
+    found = run_node(graph, traced.node, values, executor)
+    return {value: logical(graph, found, value) for value in found}
+
+
+def _written(graph: Graph, traced: Traced, value: int) -> np.ndarray:
+    """A value as the runtime's kernel leaves it: masked where it writes nothing."""
+    held: np.ndarray = logical(graph, {value: traced.outputs[value_name(traced.delegate, value)]}, value)
+    if traced.bound is None:
+        return held
+    arrays = {name: buffer.unpack() for name, buffer in traced.bound.inputs.items()}
+    for defect in traced.bound.call.defects:
+        if defect.values is not None:
+            found = np.ma.masked_array(defect.values(traced.bound.call, arrays)).reshape(held.shape)
+            held = np.ma.masked_array(found, np.ma.getmaskarray(held) | np.ma.getmaskarray(found))
+    return held
+
+
+def _masked(array: np.ndarray, like: np.ndarray) -> np.ndarray:
+    masked: np.ndarray = np.ma.masked_array(array, np.ma.getmaskarray(like))
+    return masked
+
+
+def _differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Where two arrays have other bits, or only one of them has an element."""
+    mine, other = (np.ascontiguousarray(np.ma.getdata(array)) for array in (a, b))
+    bits = f"u{mine.dtype.itemsize}"
+    gone = np.ma.getmaskarray(a), np.ma.getmaskarray(b)
+    found: np.ndarray = (gone[0] != gone[1]) | ((mine.view(bits) != other.view(bits)) & ~gone[0])
+    return found
+
+
+def _most(a: np.ndarray, b: np.ndarray) -> float:
+    both = ~(np.ma.getmaskarray(a) | np.ma.getmaskarray(b))
+    with np.errstate(invalid="ignore", over="ignore"):
+        far = np.abs(np.ma.getdata(a).astype(np.float64) - np.ma.getdata(b).astype(np.float64))[both]
+    return float(np.nanmax(far, initial=0.0))

@@ -1,0 +1,63 @@
+"""Flat meanings of the operators that quantize activations when they run, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from refsim.core.qmath import QMAX, QMIN
+from refsim.ops.base.row_range import LEAST, NO_RANGE, WIDTH
+from refsim.ops.base.target import Target
+from refsim.ops.flat.base import F32, FlatOp, flat
+
+Shapes = tuple[tuple[int, ...], ...]
+Arrays = tuple[np.ndarray, ...]
+_LOW, _HIGH = F32(QMIN), F32(QMAX)
+
+
+def choose_qparams(target: Target, shapes: Shapes, x: np.ndarray) -> Arrays:
+    """Scale and zero point of each row. Only a scale of exactly 0 counts as none."""
+    rows = x.reshape(-1, x.shape[-1])
+    low, high = np.minimum(rows.min(1), F32(0)), np.maximum(rows.max(1), F32(0))
+    scale = (high - low) / WIDTH
+    scale = np.where(scale == 0, NO_RANGE, scale)
+    small, larger = scale < LEAST, LEAST / scale
+    wide = LEAST * WIDTH
+    lower = np.where(low == 0, low, np.where(high == 0, -wide, low * larger))
+    upper = np.where(low == 0, wide, np.where(high == 0, high, high * larger))
+    low, high = np.where(small, lower, low), np.where(small, upper, high)
+    scale = np.where(small, LEAST, scale)
+    a, b = low / scale, high / scale
+    z = np.where(np.abs(_LOW) - np.abs(a) < np.abs(_HIGH) - np.abs(b), _LOW - a, _HIGH - b)
+    z = np.where(np.isnan(z), _LOW, np.clip(np.rint(z), _LOW, _HIGH))
+    return scale, z.astype(np.int8)
+
+
+def linear_dq8ca_q4gsw(
+    target: Target, shapes: Shapes, x: np.ndarray, scale: np.ndarray, zp: np.ndarray, weight: np.ndarray,
+    scales: np.ndarray, group: int, bias: np.ndarray | None = None,
+) -> Arrays:  # fmt: skip
+    """Every row is quantized, by a division; products are added in one float sum over K."""
+    depth, outputs = x.shape[-1], len(weight)
+    rows = x.reshape(-1, depth)
+    s, z = scale.reshape(-1, 1), zp.reshape(-1, 1).astype(np.int32)
+    q = np.clip(np.rint(rows / s).astype(np.int64) + z, QMIN, QMAX) - z
+    nibbles = np.stack([weight & 15, weight >> 4], -1).reshape(outputs, -1)[:, :depth].astype(np.int32) - 8
+    acc = np.zeros((len(rows), outputs), F32)
+    for k in range(depth):
+        w = nibbles[:, k].astype(F32) * scales[k // group, :outputs]
+        acc = acc + q[:, k : k + 1].astype(F32) * w
+    out = s * acc
+    return (out if bias is None else out + bias[:outputs],)
+
+
+_BLOCK = "mapping:- block:- dtype:- qmin:- qmax:- eps:- scale_dtype:- zp_dtype:- keepdim:-"
+
+ROWS: tuple[FlatOp, ...] = (
+    flat("torchao.choose_qparams_affine.default", f"x:t {_BLOCK}", choose_qparams),
+    flat(
+        "et_vk.linear_dq8ca_q4gsw.default",
+        "x:t scale:t zp:t weight:t sums:- scales:t group:i bias:t",
+        linear_dq8ca_q4gsw,
+        "every row is quantized, by a division; one float sum over all groups",
+    ),
+)

@@ -1,0 +1,91 @@
+"""--runtime: run, compare, bisect and triage for a runtime that reads the same files in its own way."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DATA = Path(__file__).parents[1] / "data"
+WEBGPU = ("--runtime", "webgpu")
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """`x_res`, whose alpha is an integer, with its input and the runtime's own output."""
+    with zipfile.ZipFile(DATA / "webgpu" / "recordings.zip") as held:
+        for name in ("x_res.pte", "in0.npy", "out0.npy"):
+            (tmp_path / name).write_bytes(held.read(f"x_res/{name}"))
+    for name in ("in0", "out0"):
+        np.savez(tmp_path / f"{name}.npz", **{name: np.load(tmp_path / f"{name}.npy")})
+    return tmp_path
+
+
+def test_run_gives_the_recorded_output(files: Path, refsim) -> None:
+    args = (files / "x_res.pte", "-i", files / "in0.npz", "--expect", files / "out0.npz")
+    assert refsim("run", *args, *WEBGPU).status == 0
+    assert refsim("run", *args).status == 1
+
+
+def test_run_refuses_what_the_runtime_refuses(models: Path, refsim) -> None:
+    done = refsim("run", models / "mixed_ops.pte", "--random", 0, *WEBGPU)
+    done.refused("the runtime webgpu does not load it; got q8ta_conv2d: only activation='none' supported")
+
+
+def test_compare_two_runtimes(files: Path, refsim) -> None:
+    args = (files / "x_res.pte", "-i", files / "in0.npz", "--runtime", "2026-08", *WEBGPU)
+    found = refsim("compare", *args, "--json").json
+    differing = {row["operator"]: row for row in found["values"] if row["different"]}
+    assert list(differing) == ["q8ta_add", "q8ta_dequantize"] and not found["same"]
+    assert [row["alone"] > 0 for row in differing.values()] == [True, False]
+    assert found["outputs"] == [differing["q8ta_dequantize"]["value"]]
+    assert "alpha is 1, stored as an integer" in differing["q8ta_add"]["why"][0]
+    text = refsim("compare", *args)
+    assert text.status == 1 and "why webgpu: alpha is 1" in text.out
+
+
+def test_compare_shows_which_buffers_a_release_changes(refsim) -> None:
+    args = (DATA / "dynamic" / "batch_conv.pte", "--random", 0, "--runtime", "2026-08", "--runtime", "main")
+    found = refsim("compare", *args, "--json").json
+    (row,) = [row for row in found["values"] if row["different"]]
+    assert row["operator"] == "q8ta_conv2d" and row["different"] == row["elements"] * 3 // 4
+    assert row["why"][0].startswith("2026-08: upstream's kernel computes batch 0 only")
+
+
+def test_compare_wants_two_executors_or_two_runtimes(files: Path, refsim) -> None:
+    file = (files / "x_res.pte", "-i", files / "in0.npz")
+    refsim("compare", *file, *WEBGPU, *WEBGPU).refused("two runtimes are compared")
+    args = ("--runtime", "main", *WEBGPU, "-x", "cpu", "-x", "cpu:emulated")
+    refsim("compare", *file, *args).refused("two executors or two runtimes")
+    assert refsim("compare", *file, *WEBGPU, "-x", "cpu", "-x", "cpu:emulated").status == 0
+
+
+def test_bisect_names_the_operator_of_a_dump(files: Path, refsim) -> None:
+    file = (files / "x_res.pte", "-i", files / "in0.npz")
+    dumps = files / "dumps"
+    refsim("run", *file, *WEBGPU, "--dump", ".", dumps)
+    assert refsim("bisect", *file, *WEBGPU, "--actual", dumps).status == 0
+    right = refsim("bisect", *file, *WEBGPU, "--actual", dumps, "--json").json
+    node = next(row for row in right["nodes"] if row["operator"] == "q8ta_add")
+    raw = dumps / f"{node['value']}.bin"
+    raw.write_bytes(bytes([raw.read_bytes()[0] ^ 3]) + raw.read_bytes()[1:])
+    wrong = refsim("bisect", *file, *WEBGPU, "--actual", dumps, "--json")
+    assert wrong.status == 1 and wrong.json["wrong"] == [node["value"]]
+
+
+def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
+    file, exposed = files / "x_res.pte", files / "exposed.pte"
+    assert refsim("expose", file, "-o", exposed, "--as", "values").status == 0
+    assert refsim("check", exposed, *WEBGPU).out.count("error ") == 0
+    from refsim.check.runtime import runtime
+    from refsim.exec.model import load
+    from refsim.ops.base.target import Target
+
+    device = load(exposed, Target(runtime=runtime("webgpu").behaviour), runs=False)
+    outputs = device.run([np.load(files / "in0.npy")])
+    np.savez(files / "outputs.npz", **{f"out{n}": array for n, array in enumerate(outputs)})
+    args = (exposed, "-i", files / "in0.npz", "--outputs", files / "outputs.npz", "--json")
+    assert refsim("triage", *args, *WEBGPU).json["same"]
+    assert not refsim("triage", *args).json["same"]

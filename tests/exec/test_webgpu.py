@@ -1,0 +1,99 @@
+"""What ExecuTorch's WebGPU runtime gave for 161 calls and seven files: refsim gives the same bits."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from refsim.check.finding import Level
+from refsim.check.run import check_bytes
+from refsim.check.runtime import runtime
+from refsim.core.errors import ShapeError
+from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.exec.model import Model, built, load
+from refsim.formats.pte.read import read_pte
+from refsim.graph.interpreter import Observer
+from refsim.ops.base.target import Target
+
+DATA = Path(__file__).parents[1] / "data"
+#: Operators whose divisions and functions are the device's own.
+OWN = ("choose_qparams", "linear_dq8ca_q4gsw", "wg_mlp", "wg_relu")
+#: Scalars that the file stores with another type than the one that the runtime reads.
+MISREAD = {"wg_mobile", "x_res", "quantize_typed_zp_double6", "dequantize_typed_scale_int1"}
+MISREAD |= {f"add_typed_{name}" for name in ("alpha_int1", "alpha_int2", "scale_int1")}
+
+
+def recordings() -> dict[str, dict[str, bytes]]:
+    found: dict[str, dict[str, bytes]] = defaultdict(dict)
+    with zipfile.ZipFile(DATA / "webgpu" / "recordings.zip") as held:
+        for name in held.namelist():
+            case, _, file = name.partition("/")
+            found[case][file] = held.read(name)
+    return found
+
+
+RECORDED = recordings()
+
+
+def arrays(case: str, begin: str) -> list[np.ndarray]:
+    names = sorted(name for name in RECORDED[case] if name.startswith(begin))
+    return [np.load(io.BytesIO(RECORDED[case][name])) for name in names]
+
+
+def model(case: str, profile: Profile = CANONICAL) -> Model:
+    behaviour = runtime("webgpu").behaviour
+    return built(read_pte(RECORDED[case][f"{case}.pte"], case), Target(profile, runtime=behaviour))
+
+
+def bits(found: list[np.ndarray]) -> list[bytes]:
+    return [array.tobytes() for array in found]
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_the_recorded_bits(case: str) -> None:
+    assert bits(model(case).run(arrays(case, "in"))) == bits(arrays(case, "out"))
+
+
+@pytest.mark.parametrize("case", [name for name in RECORDED if not name.startswith(OWN)])
+def test_the_bits_of_an_h200(case: str) -> None:
+    recorded = arrays(case, "h200_out") or arrays(case, "out")
+    assert bits(model(case, PROFILES["nvidia"]).run(arrays(case, "in"))) == bits(recorded)
+
+
+def test_an_h200_fuses_some_additions() -> None:
+    apart = [n for n in RECORDED if (own := arrays(n, "h200")) and bits(own) != bits(arrays(n, "out"))]
+    assert len(RECORDED) == 168 and len(apart) >= 5
+
+
+@pytest.mark.parametrize("case", RECORDED)
+def test_what_loaded_has_no_error_and_what_is_misread_is_told(case: str) -> None:
+    found = check_bytes(RECORDED[case][f"{case}.pte"], case, "webgpu")
+    assert not [finding for finding in found if finding.level is Level.ERROR]
+    assert any(finding.rule == "scalar-type" for finding in found) == (case in MISREAD)
+
+
+def test_a_double_for_alpha_gives_the_bits_of_the_vulkan_runtime() -> None:
+    (x,) = arrays("wg_mobile", "in")
+    vulkan = built(read_pte(RECORDED["wg_mobile"]["wg_mobile.pte"], "wg_mobile"))
+    assert bits(vulkan.run([x])) == bits(arrays("wg_mobile.alpha", "out")) != bits(arrays("wg_mobile", "out"))
+
+
+def test_buffers_are_flat() -> None:
+    seen: list[tuple[str, str, int]] = []
+    (x,) = arrays("x_add", "in")[:1]
+    watched = Observer(lambda event: seen.extend((str(b.desc), event.nodes[0].operator, b.raw.size) for b in event.outputs.values()))  # type: ignore[union-attr]  # fmt: skip
+    model("x_add").run(arrays("x_add", "in"), "cpu", watched)
+    flat = [text for text, operator, _ in seen if operator == "q8ta_add"]
+    assert flat and all(text.endswith(" FLAT") for text in flat) and x.size % 4 == 0
+
+
+def test_other_shapes_than_the_bound_are_refused() -> None:
+    found = load(DATA / "dynamic" / "w4_rows.pte", Target(runtime=runtime("webgpu").behaviour))
+    ((shape, dtype),) = found.input_shapes()
+    with pytest.raises(ShapeError, match="does not resize"):
+        found.run([np.zeros((shape[0] - 1, *shape[1:]), dtype)])
