@@ -36,7 +36,13 @@ def compare_runtimes(
     changed = sorted(row.value for row in apart if row.value in outputs)
     if as_json:
         facts = {"file": file, **first.as_json(), "executors": [executor], "runtimes": list(releases)}
-        nothing = {"buffers": [], "guards": [], "unwatched": {}, "report": None, "apart": None}
+        nothing: dict[str, object] = {
+            "buffers": [],
+            "guards": [],
+            "unwatched": {},
+            "report": None,
+            "apart": None,
+        }
         values = {"values": [row.as_json() for row in rows], "outputs": changed}
         found = {"first": apart[0].value if apart else None, "same": not apart}
         print_json("compare", facts | nothing | values | found)

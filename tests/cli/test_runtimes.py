@@ -62,6 +62,17 @@ def test_compare_wants_two_executors_or_two_runtimes(files: Path, refsim) -> Non
     assert refsim("compare", *file, *WEBGPU, "-x", "cpu", "-x", "cpu:emulated").status == 0
 
 
+def test_mend_stores_an_alpha_as_a_double(files: Path, refsim) -> None:
+    mended = files / "mended.pte"
+    done = refsim("mend", files / "x_res.pte", "-o", mended)
+    assert done.status == 0 and "et_vk.q8ta_add.default" in done.out and "1 scalar stored" in done.out
+    (row,) = refsim("mend", files / "x_res.pte", "-o", files / "again.pte", "--json").json["mended"]
+    assert (row["argument"], row["was"], row["now"]) == ("alpha", "1", "1.0")
+    both = ("-i", files / "in0.npz", "--runtime", "2026-08", *WEBGPU)
+    assert refsim("compare", mended, *both).status == 0
+    refsim("mend", mended, "-o", mended).refused("need another name")
+
+
 def test_bisect_names_the_operator_of_a_dump(files: Path, refsim) -> None:
     file = (files / "x_res.pte", "-i", files / "in0.npz")
     dumps = files / "dumps"

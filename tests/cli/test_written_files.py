@@ -47,6 +47,7 @@ ROWS = {
     ("inspect", "--html"): f"inspect {PTE} --html NEW.html",
     ("inspect", "--model-explorer"): f"inspect {PTE} --model-explorer NEW.json",
     ("lower", "--output"): "lower {models}/linear_head.pt2 -o NEW",
+    ("mend", "--output"): f"mend {PTE} -o NEW.pte",
     ("mutate", "--results"): "mutate --random 1 --area emulated --results NEW",
     ("pack", "--output"): "pack a.npy -l 4W4C -o NEW.bin",
     ("probe", "--output"): "probe 0 -o NEW.json",

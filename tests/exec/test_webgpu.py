@@ -13,11 +13,13 @@ import pytest
 from refsim.check.finding import Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import runtime
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.model import Model, built, load
 from refsim.formats.pte.read import read_pte
-from refsim.graph.interpreter import Observer
+from refsim.graph.interpreter import Event, Observer
+from refsim.graph.scalars import mended
 from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
@@ -25,6 +27,8 @@ DATA = Path(__file__).parents[1] / "data"
 OWN = ("choose_qparams", "linear_dq8ca_q4gsw", "wg_mlp", "wg_relu")
 #: Scalars that the file stores with another type than the one that the runtime reads.
 MISREAD = {"wg_mobile", "x_res", "quantize_typed_zp_double6", "dequantize_typed_scale_int1"}
+#: Those of them that ET-VK's runtime loads, too.
+EXPORTED = {"wg_mobile", "x_res"}
 MISREAD |= {f"add_typed_{name}" for name in ("alpha_int1", "alpha_int2", "scale_int1")}
 
 
@@ -83,13 +87,37 @@ def test_a_double_for_alpha_gives_the_bits_of_the_vulkan_runtime() -> None:
     assert bits(vulkan.run([x])) == bits(arrays("wg_mobile.alpha", "out")) != bits(arrays("wg_mobile", "out"))
 
 
+@pytest.mark.parametrize("case", sorted(MISREAD))
+def test_a_mended_file_is_read_as_it_is_meant(case: str) -> None:
+    data, rows = mended(RECORDED[case][f"{case}.pte"], case)
+    assert rows and not [f for f in check_bytes(data, case, "webgpu") if f.rule == "scalar-type"]
+    inputs, new = arrays(case, "in"), read_pte(data, case)
+    webgpu = bits(built(new, Target(runtime=runtime("webgpu").behaviour)).run(inputs))
+    assert webgpu != bits(arrays(case, "out"))
+    if case in EXPORTED:
+        old = read_pte(RECORDED[case][f"{case}.pte"], case)
+        assert bits(built(new).run(inputs)) == bits(built(old).run(inputs)) == webgpu
+    assert mended(data, case)[1] == []
+
+
+def test_a_mended_file_gives_the_bits_of_one_with_doubles() -> None:
+    data, _ = mended(RECORDED["wg_mobile"]["wg_mobile.pte"], "wg_mobile")
+    found = built(read_pte(data, "wg_mobile"), Target(runtime=runtime("webgpu").behaviour))
+    assert bits(found.run(arrays("wg_mobile", "in"))) == bits(arrays("wg_mobile.alpha", "out"))
+
+
 def test_buffers_are_flat() -> None:
-    seen: list[tuple[str, str, int]] = []
+    seen: list[tuple[str, PackedBuffer]] = []
     (x,) = arrays("x_add", "in")[:1]
-    watched = Observer(lambda event: seen.extend((str(b.desc), event.nodes[0].operator, b.raw.size) for b in event.outputs.values()))  # type: ignore[union-attr]  # fmt: skip
-    model("x_add").run(arrays("x_add", "in"), "cpu", watched)
-    flat = [text for text, operator, _ in seen if operator == "q8ta_add"]
-    assert flat and all(text.endswith(" FLAT") for text in flat) and x.size % 4 == 0
+
+    def see(event: Event) -> None:
+        for held in event.outputs.values():
+            assert isinstance(held, PackedBuffer)
+            seen.append((event.nodes[0].operator, held))
+
+    model("x_add").run([x, *arrays("x_add", "in")[1:]], "cpu", Observer(see))
+    (flat,) = (held for operator, held in seen if operator == "q8ta_add")
+    assert flat.desc.layout.name == "FLAT_INT8" and flat.raw.tobytes() == flat.unpack().tobytes()
 
 
 def test_other_shapes_than_the_bound_are_refused() -> None:

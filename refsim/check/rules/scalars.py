@@ -31,7 +31,7 @@ RULES = (
         Level.WARNING,
         "{said}",
         "the exporter stores scalars that are equal once, with the type of the first; the runtime reads the other as 0",
-        "refsim lower --fix-scalars IN.pte OUT.pte stores each with its own type",
+        "refsim mend FILE -o OUT stores each with its own type",
         misread_scalars,
     ),
 )

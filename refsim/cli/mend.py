@@ -1,0 +1,46 @@
+"""Store the scalars of a program with their own types, for a runtime that reads others as 0."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from refsim.cli._main import SAME
+from refsim.cli._options import json_option, output_option
+from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._verb import verb
+from refsim.cli.check import pointer
+from refsim.core import atomic_write
+from refsim.core.counted import counted
+from refsim.formats.file import read_file
+from refsim.graph.scalars import mended
+
+COLUMNS = ("delegate", "step", "operator", "argument", "was", "now")
+#: The runtime for which a file is mended.
+RUNTIME = "webgpu"
+
+
+@verb("mend", "model.pte -o mended.pte")
+@click.argument("file")
+@output_option("the mended file")
+@json_option
+def command(file: str, output: str, as_json: bool) -> int:
+    """Store the scalars of FILE, a .pte or a delegate blob, with the types that ExecuTorch's WebGPU runtime reads.
+
+    The exporter stores equal scalars once, with the type of the first. That runtime reads a scalar of another type as
+    0: the alpha of an addition, for instance. The Vulkan runtime gives the same bits for both files.
+    """
+    data, rows = mended(read_file(file, suffix=".pte"), file)
+    atomic_write.write(output, data)
+    wrote(output, said=True)
+    if as_json:
+        print_json("mend", {"file": file, "written": output, "mended": [asdict(row) for row in rows]})
+        return SAME
+    if rows:
+        print_table(
+            COLUMNS, [tuple(asdict(row)[name] for name in COLUMNS) for row in rows], drop=("delegate",)
+        )
+    say(f"wrote {output}: {counted(len(rows), 'scalar')} stored with another type")
+    say(pointer(output, RUNTIME), command=True)
+    return SAME
