@@ -36,6 +36,24 @@ def dot4(a: Any, b: Any) -> Any:
 
 
 @jitable
+def add_dot4(acc: Any, word: Any, weight: Any, at: Any) -> Any:
+    """Four sums, each with the products of a word and one of four words of weights, from ``at`` on."""
+    w0, w1, w2, w3 = weight[at], weight[at + 1], weight[at + 2], weight[at + 3]
+    return acc[0] + dot4(word, w0), acc[1] + dot4(word, w1), acc[2] + dot4(word, w2), acc[3] + dot4(word, w3)
+
+
+@jitable
+def add_lanes(acc: Any, a: Any, b: Any) -> Any:
+    """Four sums, each with the product of one lane of two words."""
+    return (
+        acc[0] + lane(a, 0) * lane(b, 0),
+        acc[1] + lane(a, 1) * lane(b, 1),
+        acc[2] + lane(a, 2) * lane(b, 2),
+        acc[3] + lane(a, 3) * lane(b, 3),
+    )
+
+
+@jitable
 def as_f32(word: Any) -> Any:
     """The binary32 number whose bits an int32 word holds."""
     return np.int32(word).view(np.float32)

@@ -34,7 +34,6 @@ _MIN_NORMAL = np.float32(2.0**-126)
 _TWO31 = np.float32(2.0**31)
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
-_LOW, _HIGH = np.float32(QMIN), np.float32(QMAX)
 
 
 @dataclass(frozen=True)
@@ -157,24 +156,31 @@ def round_half(y: Any, flags: Any) -> Any:
 
 
 @jitable
+def clamp(value: Any, low: Any, high: Any) -> Any:
+    """The value, at least ``low`` and at most ``high``."""
+    return np.minimum(np.maximum(value, low), high)
+
+
+@jitable
+def to_int32(y: Any, flags: Any) -> Any:
+    """A float as an int32, its fraction cut off; what is out of range, as the profile says (``Profile.convert``)."""
+    in_range = (y >= -_TWO31) & (y < _TWO31)  # NaN is not
+    whole = np.int64(select(in_range, y, _ZERO))
+    if (flags >> CONVERT_SHIFT) & CONVERT_MASK == 1:
+        return select(in_range, whole, np.int64(-(2**31)))
+    whole = select(y >= _TWO31, np.int64(2**31 - 1), whole)
+    return select(y < -_TWO31, np.int64(-(2**31)), whole)
+
+
+@jitable
 def to_int8(y: Any, zp: Any, flags: Any) -> Any:
     """Quantize y, a real value already divided by the scale: round, add the zero point, clamp to [-128, 127]."""
-    rounded = select(y == y, round_half(y, flags), _ZERO)
-    convert = (flags >> CONVERT_SHIFT) & CONVERT_MASK
+    whole = to_int32(round_half(y, flags), flags)
     if flags & CLAMP_FIRST:
-        return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp)
-    if convert == 0:
-        low, high = np.float32(-128 - zp), np.float32(127 - zp)
-        return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)
-    in_range = (rounded >= -_TWO31) & (rounded < _TWO31)
-    if convert == 1:
-        in_range = in_range & (y == y)
-        beyond = np.int64(-(2**31))
-        whole = select(in_range, np.int64(select(in_range, rounded, _ZERO)), beyond)
-    else:
-        largest = select(rounded > _ZERO, np.int64(2**31 - 1), np.int64(-(2**31)))
-        whole = select(in_range, np.int64(select(in_range, rounded, _ZERO)), largest)
-    return np.int32(np.minimum(np.maximum(wrap32(whole + zp), np.int64(-128)), np.int64(127)))
+        return np.int32(clamp(whole, QMIN, QMAX) + zp)
+    if (flags >> CONVERT_SHIFT) & CONVERT_MASK == 0:
+        return np.int32(clamp(whole + zp, QMIN, QMAX))
+    return np.int32(clamp(wrap32(whole + zp), QMIN, QMAX))
 
 
 @jitable
@@ -186,15 +192,7 @@ def to_int8_added(y: Any, zp: Any, flags: Any) -> Any:
     convert = (flags >> CONVERT_SHIFT) & CONVERT_MASK
     if (convert == 0) | (flags & CLAMP_FIRST != 0):
         return to_int8(y, zp, flags)
-    total = round_half(y, flags) + f32(zp)
-    in_range = (total >= -_TWO31) & (total < _TWO31)  # NaN is not
-    whole = np.int64(select(in_range, total, _ZERO))
-    if convert == 1:  # -(2**31), of which a byte keeps -128
-        whole = select(in_range, whole, np.int64(QMIN))
-    else:
-        whole = select(total >= _TWO31, np.int64(QMAX), whole)
-        whole = select(total < -_TWO31, np.int64(QMIN), whole)
-    return np.int32(np.minimum(np.maximum(whole, np.int64(-128)), np.int64(127)))
+    return np.int32(clamp(to_int32(round_half(y, flags) + f32(zp), flags), QMIN, QMAX))
 
 
 @jitable
@@ -221,7 +219,7 @@ def bounded(q: Any, flags: Any) -> Any:
     if flags >> LEAST_SHIFT == 0:
         return q
     least, most = QMIN + ((flags >> LEAST_SHIFT) & 255), QMAX - ((flags >> MOST_SHIFT) & 255)
-    return np.int32(np.minimum(np.maximum(q, least), most))
+    return np.int32(clamp(q, least, most))
 
 
 def inv_scale(scale: float) -> np.float32:

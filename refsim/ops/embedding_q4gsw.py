@@ -120,7 +120,8 @@ def kernel(reached, spec, push, weight, scales, indices, out):  # type: ignore[n
         value = np.float32(0.0)
         if 0 <= row < push[TABLE_ROWS]:
             at, shift = int4.halves_place(row, d, width // 4)
-            value = f32(int4.nibble(weight[at], shift)) * as_f32(scales[row * groups + d // group])
+            scale = as_f32(scales[row * groups + d // group])
+            value = f32(int4.nibble(weight[at], shift)) * scale
         out[number * width + d] = f32_bits(value)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import lane, splat
+from refsim.core.lanes import add_lanes, splat
 from refsim.core.launch import Launch, column_local
 from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
@@ -93,6 +93,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 ROWS, FEW_ROWS = 4, 2  # how many output rows an invocation takes; rows are padded to the larger
+COLUMNS = 4  # and how many columns
 MANY = 1 << 18  # invocations that keep a large device busy
 
 
@@ -122,7 +123,7 @@ def launch(call: Call) -> Launch:
         push=conv.push_words(call),
         global_size=(c // 4, w, row_groups * ROWS),
         local=column_local(call.out, 4),
-        tile=(1, 4, rows if built else FEW_ROWS),
+        tile=(1, COLUMNS, rows if built else FEW_ROWS),
         variant=window.name if built else "",
     )
 
@@ -137,13 +138,14 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
     border = splat(push[IN_ZP])
     channel_words = push[OUT + C] // 4
-    for z, ow, c4 in np.ndindex(reached):
-        rows = (push[OUT + H] + ROWS - 1) // ROWS * ROWS
-        n, oh = z // rows, z % rows
+    rows = (push[OUT + H] + ROWS - 1) // ROWS * ROWS
+    for z, y, c4 in np.ndindex(reached):
+        left, column = y // COLUMNS * COLUMNS, y % COLUMNS
+        n, top, row = z // rows, z % rows // ROWS * ROWS, z % ROWS
+        ow, oh = left + column, top + row
         if oh >= push[OUT + H]:
             continue
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = c4
+        acc = 0, 0, 0, 0
         for i in range(push[KERNEL_H]):
             ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
             for j in range(push[KERNEL_W]):
@@ -151,15 +153,10 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
                 word = border
                 if (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W]):
                     word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * c4, n)]
-                a0 += lane(word, 0) * lane(weight[at], 0)
-                a1 += lane(word, 1) * lane(weight[at], 1)
-                a2 += lane(word, 2) * lane(weight[at], 2)
-                a3 += lane(word, 3) * lane(weight[at], 3)
-                at += channel_words
+                tap = weight[(i * push[KERNEL_W] + j) * channel_words + c4]
+                acc = add_lanes(acc, word, tap)
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * c4, n)
-        out[to] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias
-        )
+        out[to] = epilogue.out_word(EPILOGUE, acc, 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
 
 def constants(

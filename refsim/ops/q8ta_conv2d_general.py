@@ -14,7 +14,7 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import dot4, splat
+from refsim.core.lanes import add_dot4, splat
 from refsim.core.layout import C, H, W
 from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
@@ -37,7 +37,7 @@ from refsim.ops.base.conv import (
     X,
 )
 from refsim.ops.base.defect import FIRST_BATCH
-from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
@@ -65,29 +65,23 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        ow, row = position % push[OUT + W], position // push[OUT + W]
+        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
+        ow, row = (first + step) % push[OUT + W], (first + step) // push[OUT + W]
         oh, n = row % push[OUT + H], row // push[OUT + H]
         oc4 = group * push[OC4] + word
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = 4 * oc4
+        acc = 0, 0, 0, 0
         for i in range(push[KERNEL_H]):
             ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
             for j in range(push[KERNEL_W]):
                 iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
                 hit = (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W])
                 source = index.word_idx(push, X, x_hash, iw, ih, 4 * group * push[IC4], n) if hit else 0
-                for _ in range(push[IC4]):
-                    word = x_words[source] if hit else border
-                    a0 += dot4(word, weight[at])
-                    a1 += dot4(word, weight[at + 1])
-                    a2 += dot4(word, weight[at + 2])
-                    a3 += dot4(word, weight[at + 3])
-                    source += channel_step
-                    at += all_oc
+                tap = (i * push[KERNEL_W] + j) * push[IC4]
+                for ic4 in range(push[IC4]):
+                    word = x_words[source + ic4 * channel_step] if hit else border
+                    acc = add_dot4(acc, word, weight, (tap + ic4) * all_oc + 4 * oc4)
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
-        out[to] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
-        )
+        out[to] = epilogue.out_word(EPILOGUE, acc, 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
 
 EXAMPLE = conv_cases.example(Params.where)

@@ -16,7 +16,7 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import dot4
+from refsim.core.lanes import add_dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
 from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS, STAGE, TILE_CONFIGS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
 from refsim.ops.base.spec import Call, OpSpec
@@ -60,24 +60,17 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     channel_step = push[X + index.C_STRIDE] * index.words_per_block(x_hash)
     all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        w, row = position % push[OUT + W], position // push[OUT + W]
+        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
+        w, row = (first + step) % push[OUT + W], (first + step) // push[OUT + W]
         h, n = row % push[OUT + H], row // push[OUT + H]
         oc4 = group * push[OC4] + word
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = 4 * oc4
+        acc = 0, 0, 0, 0
         source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)
-        for _ in range(push[IC4]):
-            word = x_words[source]
-            a0 += dot4(word, weight[at])
-            a1 += dot4(word, weight[at + 1])
-            a2 += dot4(word, weight[at + 2])
-            a3 += dot4(word, weight[at + 3])
-            source += channel_step
-            at += all_oc
+        for stage in range(0, push[IC4], STAGE):
+            for ic4 in range(stage, min(stage + STAGE, push[IC4])):
+                acc = add_dot4(acc, x_words[source + ic4 * channel_step], weight, ic4 * all_oc + 4 * oc4)
         to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
-        out[to] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
-        )
+        out[to] = epilogue.out_word(EPILOGUE, acc, 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
 
 # --- what upstream does wrong ----------------------------------------------------------------------------

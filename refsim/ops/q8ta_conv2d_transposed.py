@@ -14,7 +14,7 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import dot4, splat
+from refsim.core.lanes import add_dot4, splat
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
 from refsim.core.resize import BOUND_BATCH
@@ -37,7 +37,7 @@ from refsim.ops.base.conv import (
     X,
 )
 from refsim.ops.base.defect import FIRST_BATCH
-from refsim.ops.base.gemm import TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
@@ -139,36 +139,31 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     for z, word, position in np.ndindex(reached):
         phase, group = z % phases, z // phases
         oc4 = group * push[OC4] + word
-        ow = position % columns * push[STRIDE_W] + phase % push[STRIDE_W]
-        oh = position // columns % rows * push[STRIDE_H] + phase // push[STRIDE_W]
-        n = position // columns // rows
+        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
+        column, row = (first + step) % columns, (first + step) // columns
+        ow = column * push[STRIDE_W] + phase % push[STRIDE_W]
+        oh = row % rows * push[STRIDE_H] + phase // push[STRIDE_W]
+        n = row // rows
         if (oh >= push[OUT + H]) | (ow >= push[OUT + W]):
             continue
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = 4 * oc4
+        acc = 0, 0, 0, 0
         for i in range(push[KERNEL_H]):
             ih = oh + push[PADDING_H] - i
-            row = (ih >= 0) & (ih % push[STRIDE_H] == 0) & (ih // push[STRIDE_H] < push[X + H])
+            row_hit = (ih >= 0) & (ih % push[STRIDE_H] == 0) & (ih // push[STRIDE_H] < push[X + H])
             for j in range(push[KERNEL_W]):
                 iw = ow + push[PADDING_W] - j
-                hit = row & (iw >= 0) & (iw % push[STRIDE_W] == 0) & (iw // push[STRIDE_W] < push[X + W])
+                hit = row_hit & (iw >= 0) & (iw % push[STRIDE_W] == 0) & (iw // push[STRIDE_W] < push[X + W])
                 source = 0
                 if hit:
                     source = index.word_idx(
                         push, X, x_hash, iw // push[STRIDE_W], ih // push[STRIDE_H], 4 * group * push[IC4], n
                     )
-                for _ in range(push[IC4]):
-                    word = x_words[source] if hit else border
-                    a0 += dot4(word, weight[at])
-                    a1 += dot4(word, weight[at + 1])
-                    a2 += dot4(word, weight[at + 2])
-                    a3 += dot4(word, weight[at + 3])
-                    source += channel_step
-                    at += all_oc
+                tap = (i * push[KERNEL_W] + j) * push[IC4]
+                for ic4 in range(push[IC4]):
+                    word = x_words[source + ic4 * channel_step] if hit else border
+                    acc = add_dot4(acc, word, weight, (tap + ic4) * all_oc + 4 * oc4)
         to = index.word_idx(push, OUT, out_hash, ow, oh, 4 * oc4, n)
-        out[to] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias
-        )
+        out[to] = epilogue.out_word(EPILOGUE, acc, 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
 
 def golden(slot: CaseSlot) -> Made:

@@ -86,6 +86,7 @@ def padding(call: Call) -> Padding:
 
 #: As a convolution up to the input's zero point; OC4 means nothing here.
 PUSH = PushWords(*conv.WINDOW, int32("IN_ZP"))
+COLUMNS = 4  # scratch columns of an invocation
 
 
 def launch(call: Call) -> Launch:
@@ -98,7 +99,7 @@ def launch(call: Call) -> Launch:
         push=PUSH.pack(call.tensors, **conv.window(call) | {"OC4": 0}, IN_ZP=call.params.in_zp),
         global_size=(c // 4, w, n * h),
         local=(16, 4, 1),
-        tile=(1, 4, 1),
+        tile=(1, COLUMNS, 1),
     )
 
 
@@ -111,8 +112,9 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     x_hash, out_hash = spec[X_HASH], spec[OUT_HASH]
     taps = push[KERNEL_H] * push[KERNEL_W]
-    for z, ow, k4 in np.ndindex(reached):
-        n, oh = z // push[OUT + H], z % push[OUT + H]
+    for z, y, k4 in np.ndindex(reached):
+        left, column = y // COLUMNS * COLUMNS, y % COLUMNS
+        ow, oh, n = left + column, z % push[OUT + H], z // push[OUT + H]
         channel, rest = k4 % push[IC4], k4 // push[IC4]
         tap, group = rest % taps, rest // taps
         i, j = tap // push[KERNEL_W], tap % push[KERNEL_W]

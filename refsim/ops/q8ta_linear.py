@@ -15,14 +15,14 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import dot4
+from refsim.core.lanes import add_dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
-from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
+from refsim.ops.base.gemm import POSITIONS, STAGE, TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Family
@@ -60,21 +60,16 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     k_step = push[X + index.W_STRIDE] * index.words_per_block(x_hash)
     all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, row in np.ndindex(reached):
-        h, plane = row % push[OUT + H], row // push[OUT + H]
+        first, step = row // POSITIONS * POSITIONS, row % POSITIONS
+        h, plane = (first + step) % push[OUT + H], (first + step) // push[OUT + H]
         c, n = plane % push[OUT + C], plane // push[OUT + C]
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = 4 * o4
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
-        for _ in range(push[K4]):
-            word = x_words[source]
-            a0 += dot4(word, weight[at])
-            a1 += dot4(word, weight[at + 1])
-            a2 += dot4(word, weight[at + 2])
-            a3 += dot4(word, weight[at + 3])
-            source += k_step
-            at += all_out
+        acc = 0, 0, 0, 0
+        for stage in range(0, push[K4], STAGE):
+            for k4 in range(stage, min(stage + STAGE, push[K4])):
+                acc = add_dot4(acc, x_words[source + k4 * k_step], weight, k4 * all_out + 4 * o4)
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
+            EPILOGUE, acc, 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )
 
 

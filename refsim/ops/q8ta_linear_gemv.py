@@ -13,7 +13,7 @@ import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import dot4
+from refsim.core.lanes import add_dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, W
 from refsim.core.resize import STALE_ROWS
@@ -54,18 +54,10 @@ def launch(call: Call) -> Launch:
 def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # type: ignore[no-untyped-def]
     all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, _ in np.ndindex(reached):
-        a0, a1, a2, a3 = 0, 0, 0, 0
-        at = 4 * o4
+        acc = 0, 0, 0, 0
         for k4 in range(push[K4]):
-            word = x_words[k4]
-            a0 += dot4(word, weight[at])
-            a1 += dot4(word, weight[at + 1])
-            a2 += dot4(word, weight[at + 2])
-            a3 += dot4(word, weight[at + 3])
-            at += all_out
-        out[o4] = epilogue.out_word(
-            EPILOGUE, (a0, a1, a2, a3), 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
-        )
+            acc = add_dot4(acc, x_words[k4], weight, k4 * all_out + 4 * o4)
+        out[o4] = epilogue.out_word(EPILOGUE, acc, 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias)
 
 
 def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:

@@ -145,8 +145,9 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash, moves_bytes, r = spec[OUT_HASH], spec[X_HASH], spec[MOVES_BYTES], spec[R]
     in_scale, inv = as_f32(push[IN_SCALE]), as_f32(push[INV])
-    for z, w, c4 in np.ndindex(reached):
-        h, c, n = z % push[OUT + H], 4 * c4, z // push[OUT + H]
+    for z, y, c4 in np.ndindex(reached):
+        left, column = y // COLUMNS * COLUMNS, y % COLUMNS
+        w, h, c, n = left + column, z % push[OUT + H], 4 * c4, z // push[OUT + H]
         word = 0
         for k in range(index.lanes_inside(push, OUT, out_hash, w, h, c, n)):
             kw, kh, kc = index.lane_coord(out_hash, k, w, h, c)

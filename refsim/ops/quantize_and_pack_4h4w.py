@@ -75,6 +75,7 @@ PUSH = PushWords(tensor("OUT"), tensor("X"), float32("INV"), int32("ZP"), int32(
 SPEC = SpecWords(hashed("OUT"), hashed("X"))
 OUT, X, INV, ZP, FLAGS = PUSH.offsets
 OUT_HASH, X_HASH = SPEC.offsets
+ROWS = 4  # rows of an invocation: a block of the output
 
 
 def launch(call: Call) -> Launch:
@@ -88,7 +89,7 @@ def launch(call: Call) -> Launch:
         push=PUSH.pack(call.tensors, INV=inv_scale(p.scale), ZP=p.zp, FLAGS=call.target.profile.flags),
         global_size=(-(-h // 4) * 4 * c * n, w // 4, 1),
         local=(8, 8, 1),
-        tile=(4, 1, 1),
+        tile=(ROWS, 1, 1),
     )
 
 
@@ -102,9 +103,10 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
     inv, zp, flags = as_f32(push[INV]), push[ZP], push[FLAGS]
-    height = (push[OUT + H] + 3) // 4 * 4
+    height = (push[OUT + H] + ROWS - 1) // ROWS * ROWS
     for _, k4, row in np.ndindex(reached):
-        h, plane = row % height, row // height
+        first, step = row // ROWS * ROWS, row % ROWS
+        h, plane = (first + step) % height, (first + step) // height
         c, n = plane % push[OUT + C], plane // push[OUT + C]
         word = 0
         for k in range(4):

@@ -107,7 +107,8 @@ def tile_word(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     """(number of the output word, or -1 if there is none; w, h, c, n of its first element) of a work item of
     `launch_tiles`."""
     rows = (meta[at + H] + TILE - 1) // TILE * TILE
-    h, n = z % rows, z // rows
+    n, top, row = z // rows, z % rows // TILE * TILE, z % TILE
+    h = top + row
     tall = block_extent(hashed, H)
     if h >= (meta[at + H] + tall - 1) // tall * tall:
         return -1, y, h, x, n

@@ -107,6 +107,13 @@ def requantized(
 
 
 @jitable
+def _scaled(t, scale, bias, flags):  # type: ignore[no-untyped-def]
+    if flags & HAS_BIAS:
+        return mul_add(t, scale, bias, flags)
+    return t * scale
+
+
+@jitable
 def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
     if flags & RELU:
         t = np.maximum(t, np.float32(0.0))
@@ -117,22 +124,14 @@ def _finish(t, inv, zp, flags):  # type: ignore[no-untyped-def]
 def float_epilogue(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):  # type: ignore[no-untyped-def]
     """The epilogue that subtracts the zero point in binary32: `Epilogue.FLOAT_ZP`."""
     t = mul_add(-f32(wsum), f32(in_zp), f32(acc), flags)
-    if flags & HAS_BIAS:
-        t = mul_add(t, weight_scale * in_scale, bias, flags)
-    else:
-        t = t * (weight_scale * in_scale)
-    return _finish(t, inv, zp, flags)
+    return _finish(_scaled(t, weight_scale * in_scale, bias, flags), inv, zp, flags)
 
 
 @jitable
 def int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags):  # type: ignore[no-untyped-def]
     """What an integer sum stands for, in binary32; the zero point is subtracted in int32."""
     t = f32(wrap32(acc - np.int64(in_zp) * wsum))
-    if flags & HAS_BIAS:
-        t = mul_add(t, weight_scale * in_scale, bias, flags)
-    else:
-        t = t * (weight_scale * in_scale)
-    return t
+    return _scaled(t, weight_scale * in_scale, bias, flags)
 
 
 @jitable
@@ -206,11 +205,12 @@ def out_word(epilogue, acc, oc, channels, push, at, sums, scales, bias):  # type
     for k in range(4):
         q = zp
         if oc + k < channels:
-            weight_scale, b = as_f32(scales[oc + k]), as_f32(bias[min(oc + k, bias.size - 1)])
+            total, wsum, weight_scale = acc[k], sums[oc + k], as_f32(scales[oc + k])
+            b = as_f32(bias[min(oc + k, bias.size - 1)])
             if epilogue == Epilogue.INTEGER_ZP:
-                q = int_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)
+                q = int_epilogue(total, wsum, in_zp, weight_scale, in_scale, b, inv, zp, flags)
             else:
-                q = float_epilogue(acc[k], sums[oc + k], in_zp, weight_scale, in_scale, b, inv, zp, flags)
+                q = float_epilogue(total, wsum, in_zp, weight_scale, in_scale, b, inv, zp, flags)
         word = insert(word, k, q)
     return word
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from refsim.core.launch import Triple
 
+#: An invocation takes positions four at a time, and a workgroup so many words of K (`STAGE` in that file).
+POSITIONS, STAGE = 4, 8
+
 
 @dataclass(frozen=True)
 class TileConfig:

@@ -27,7 +27,7 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable, select
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, int32
-from refsim.core.qmath import QMAX, QMIN, flush, round_half
+from refsim.core.qmath import QMAX, QMIN, clamp, flush, round_half
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, shape4
@@ -107,7 +107,7 @@ def zero_point(s: Any, lo: Any, hi: Any, qmin: Any, qmax: Any, flags: Any) -> An
     a, b = _over(lo, s), _over(hi, s)
     z = select(np.abs(least) - np.abs(a) < np.abs(most) - np.abs(b), least - a, most - b)
     z = select(z == z, z, _ZERO)
-    return np.int32(round_half(np.minimum(np.maximum(z, least), most), flags))
+    return np.int32(round_half(clamp(z, least, most), flags))
 
 
 def ranges(params: RowRangeParams, target: Target, x: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -66,10 +66,9 @@ MUTANTS: tuple[Mutant, ...] = (
              "np.resize(weight.astype(np.int64).sum(0), out), k, features"),), drawn=True),
     Mutant("cpu-P2-conv", "P2", GENERAL, ("padding leaked",), (
         edit(_EPILOGUE, "if oc + k < channels:", "if True:"),
-        edit(_EPILOGUE, "weight_scale, b = as_f32(scales[oc + k]),", "weight_scale, b = as_f32(scales[min(oc + k, channels - 1)]),"),
-        edit(_EPILOGUE, "as_f32(bias[min(oc + k, bias.size - 1)])", "as_f32(bias[min(oc + k, min(channels, bias.size) - 1)])"),
-        edit(_EPILOGUE, "q = int_epilogue(acc[k], sums[oc + k],", "q = int_epilogue(acc[k], sums[min(oc + k, channels - 1)],"),
-        edit(_EPILOGUE, "q = float_epilogue(acc[k], sums[oc + k],", "q = float_epilogue(acc[k], sums[min(oc + k, channels - 1)],"),)),
+        edit(_EPILOGUE, "= acc[k], sums[oc + k], as_f32(scales[oc + k])",
+             "= acc[k], sums[min(oc + k, channels - 1)], as_f32(scales[min(oc + k, channels - 1)])"),
+        edit(_EPILOGUE, "as_f32(bias[min(oc + k, bias.size - 1)])", "as_f32(bias[min(oc + k, min(channels, bias.size) - 1)])"),)),
     Mutant("cpu-P2-tail", "P2", "q8ta_linear", ("channel constants misplaced",), (
         edit(_EPILOGUE, "padded[: len(values)] = values", "padded[: len(values) // 4 * 4] = values[: len(values) // 4 * 4]"),)),
     # --- addresses ---------------------------------------------------------------------------------------
@@ -162,12 +161,12 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant("cpu-N3-operand", "N3", "q8ta_add", ("zero point not folded",), (
         edit(_ADD, "addend = f32(qb - b_zp) * b_scale", "addend = f32(qb) * b_scale"),)),
     Mutant("cpu-N3-output", "N3", RELU, ("zero point not folded",), (
-        edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)", "return np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH))"),)),
+        edit(_QMATH, "return np.int32(clamp(whole + zp, QMIN, QMAX))", "return np.int32(clamp(whole, QMIN, QMAX))"),)),
     Mutant("cpu-N4-wraps", "N4", "q8ta_linear", ("clamp order",), (
-        edit(_QMATH, "low, high = np.float32(-128 - zp), np.float32(127 - zp)", "low, high = _LOW, _HIGH"),)),
+        edit(_QMATH, "return np.int32(clamp(whole + zp, QMIN, QMAX))", "return np.int32(clamp(whole, QMIN, QMAX) + zp)"),)),
     Mutant("cpu-N4-again", "N4", "q8ta_add", ("clamp order",), (
-        edit(_QMATH, "return np.int32(np.minimum(np.maximum(rounded, low), high)) + np.int32(zp)",
-             "return min(max(np.int32(np.minimum(np.maximum(rounded, _LOW), _HIGH)) + np.int32(zp), -128), 127)"),)),
+        edit(_QMATH, "return np.int32(clamp(whole + zp, QMIN, QMAX))",
+             "return np.int32(clamp(clamp(whole, QMIN, QMAX) + zp, QMIN, QMAX))"),)),
     Mutant("cpu-N5-conv", "N5", GENERAL, ("relu bound",), (
         edit(_EPILOGUE, "        t = np.maximum(t, np.float32(0.0))\n", "        return max(requant_added(t, inv, zp, flags & 255), 0)\n"),)),
     Mutant("cpu-N5-relu", "N5", RELU, ("relu bound",), (
@@ -187,11 +186,11 @@ MUTANTS: tuple[Mutant, ...] = (
         edit("refsim/exec/executor.py", "            buffers[step.output] = result.words\n",
              "            buffers[step.output] = result.words * 0 if step.output != \"out\" else result.words\n"),)),
     Mutant("cpu-S2-linear", "S2", "q8ta_linear", ("reduction too short",), (
-        edit(_OPS + "q8ta_linear.py", "for _ in range(push[K4]):", "for _ in range(push[K4] - 1):"),)),
+        edit(_OPS + "q8ta_linear.py", "min(stage + STAGE, push[K4])", "min(stage + STAGE, push[K4] - 1)"),)),
     Mutant("cpu-S2-pw", "S2", PW, ("reduction too short",), (
-        edit(_PW, "for _ in range(push[IC4]):", "for _ in range(push[IC4] - 1):"),)),
+        edit(_PW, "min(stage + STAGE, push[IC4])", "min(stage + STAGE, push[IC4] - 1)"),)),
     Mutant("cpu-S2-lane", "S2", "q8ta_linear_gemv", ("reduction too short",), (
-        edit(_LANES, " + lane(a, 3) * lane(b, 3)", ""),)),
+        edit(_LANES, " + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)", " + lane(a, 2) * lane(b, 2)"),)),
     Mutant("cpu-S3-pool", "S3", RELU, ("stale or foreign buffer",), (
         edit(_EMULATED, "        out = PackedBuffer(launch.out)\n",
              "        out = _POOL.setdefault(launch.out, PackedBuffer(launch.out))\n        out.words[:] = 0\n"),
