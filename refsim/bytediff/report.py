@@ -14,8 +14,8 @@ from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
-from refsim.bytediff.rank import causes
 from refsim.bytediff.search import SECONDS
+from refsim.bytediff.start import Start, explained
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
@@ -86,6 +86,7 @@ def diff(
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
         raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, legal))
+    rest, found = explained(ev, search) if explain else (Start(ev), [])
     report = Report(
         ev,
         title or f"{desc}",
@@ -94,11 +95,11 @@ def diff(
         int(ev.differing.sum()),
         {name: counts for name, (_, counts) in legal.items()},
         chosen,
-        tuple(summary(ev)) if explain else (),
-        tuple(causes(ev, search)) if explain else (),
+        (*rest.told, *summary(rest.evidence)) if explain else (),
+        tuple(found),
     )
     return (
-        replace(report, facts=tuple(facts(ev)))
+        replace(report, facts=tuple(facts(rest.evidence)))
         if explain and not report.known and not ev.reversed
         else report
     )

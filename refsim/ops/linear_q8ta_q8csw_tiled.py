@@ -23,7 +23,7 @@ from refsim.ops.base import epilogue, float_linear, linear
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
-from refsim.ops.base.gemm import POSITIONS, STAGE, TILE_CONFIGS, tile_config
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
@@ -78,9 +78,8 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
         for oc in range(4 * o4, min(4 * o4 + 4, push[OUT + W])):
             acc = 0
-            for stage in range(0, push[K4], STAGE):
-                for k4 in range(stage, min(stage + STAGE, push[K4])):
-                    acc += dot4(x_words[source + k4 * k_step], weight[k4 * all_out + oc])
+            for k4 in range(push[K4]):
+                acc += dot4(x_words[source + k4 * k_step], weight[k4 * all_out + oc])
             wsum, weight_scale, b = sums[oc], as_f32(scales[oc]), as_f32(bias[min(oc, bias.size - 1)])
             real = epilogue.int_real(acc, wsum, in_zp, weight_scale, in_scale, b, flags)
             out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)

@@ -171,12 +171,16 @@ def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
     return "upstream's kernel broadcasts with wrong bytes: it reads both inputs at the output's word"
 
 
-def _alpha_ignored(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    return define(replace(call.params, alpha=1.0), call.target, **arrays)
+def _without_alpha(call: Call) -> Call:
+    return replace(call, params=replace(call.params, alpha=1.0))
 
 
 ALPHA_IGNORED = Defect(
-    "alpha", "upstream's kernel ignores alpha", lambda call: call.params.alpha != 1, _alpha_ignored
+    "alpha",
+    "upstream's kernel ignores alpha",
+    lambda call: call.params.alpha != 1,
+    lambda call, arrays: _without_alpha(call).define(arrays),
+    instead=_without_alpha,
 )
 
 

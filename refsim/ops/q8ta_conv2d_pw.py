@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.gemm import POSITIONS, STAGE, TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
 from refsim.ops.base.spec import Call, OpSpec
@@ -66,9 +66,8 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         oc4 = group * push[OC4] + word
         acc = 0, 0, 0, 0
         source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)
-        for stage in range(0, push[IC4], STAGE):
-            for ic4 in range(stage, min(stage + STAGE, push[IC4])):
-                acc = add_dot4(acc, x_words[source + ic4 * channel_step], weight, ic4 * all_oc + 4 * oc4)
+        for ic4 in range(push[IC4]):
+            acc = add_dot4(acc, x_words[source + ic4 * channel_step], weight, ic4 * all_oc + 4 * oc4)
         to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
         out[to] = epilogue.out_word(EPILOGUE, acc, 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
@@ -107,6 +106,7 @@ GROUPS_IGNORED = Defect(
     _groups_ignored,
     _behind_weights,
     in_host=True,
+    instead=_one_group,
 )
 
 

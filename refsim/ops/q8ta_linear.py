@@ -22,7 +22,7 @@ from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
-from refsim.ops.base.gemm import POSITIONS, STAGE, TILE_CONFIGS, tile_config
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Family
@@ -65,9 +65,8 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         c, n = plane % push[OUT + C], plane // push[OUT + C]
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
         acc = 0, 0, 0, 0
-        for stage in range(0, push[K4], STAGE):
-            for k4 in range(stage, min(stage + STAGE, push[K4])):
-                acc = add_dot4(acc, x_words[source + k4 * k_step], weight, k4 * all_out + 4 * o4)
+        for k4 in range(push[K4]):
+            acc = add_dot4(acc, x_words[source + k4 * k_step], weight, k4 * all_out + 4 * o4)
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
             EPILOGUE, acc, 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )

@@ -15,7 +15,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
     "np.floor": ("np.rint", "np.trunc"), "np.trunc": ("np.rint", "np.floor"), "np.abs": ("",),
     "round_half": ("np.trunc", "np.floor", "edit_half_up", "edit_half_away", "np.ceil", "np.rint", ""),
     "wrap32": ("", "edit_wrapped16", "edit_saturated16"), "flush": ("",), "bounded": ("",),
-    "min": ("max",), "max": ("min",),
+    "min": ("max",), "max": ("min",), "clamp": ("",),
 }  # fmt: skip
 #: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
 _EXCHANGED = {

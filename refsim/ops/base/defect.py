@@ -18,7 +18,8 @@ class Defect:
     where no invocation writes; what stands there is chance. None where upstream's runtime refuses the call.
     ``strays(call)``: one bool for each element of the output, whether it is computed from memory behind a tensor, so
     that nothing is known of it. ``textures``: only tensors in textures show it, those in buffers do not. ``in_host``:
-    the kernel is right, and upstream's host calls it with wrong arguments.
+    the kernel is right, and upstream's host calls it with wrong arguments. ``instead(call)``: the call whose right
+    result the defective kernel gives, as far as it writes; None where it is the same call, or there is no such call.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Defect:
     strays: Callable[[Any], np.ndarray] | None = None
     textures: bool = False
     in_host: bool = False
+    instead: Callable[[Any], Any] | None = None
 
     def unknown(self, call: Any, values: np.ndarray) -> np.ndarray:
         """Where ``values`` say nothing although something is written: one bool for each element."""

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from refsim.core.launch import Triple
 
-#: An invocation takes positions four at a time, and a workgroup so many words of K (`STAGE` in that file).
-POSITIONS, STAGE = 4, 8
+POSITIONS = 4  # an invocation takes them four at a time
 
 
 @dataclass(frozen=True)

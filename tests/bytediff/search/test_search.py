@@ -14,7 +14,7 @@ import pytest
 
 from refsim.bytediff import diff
 from refsim.bytediff.search.bench import Bench
-from refsim.core import qmath
+from refsim.core import lanes, qmath
 from refsim.core.buffer import PackedBuffer
 from refsim.core.jit import ready
 from refsim.core.rng import Rng
@@ -25,7 +25,6 @@ from refsim.ops import (
     q8ta_conv2d_dw,
     q8ta_conv2d_pw,
     q8ta_im2col,
-    q8ta_linear,
     q8ta_relu,
 )
 from refsim.ops.base import epilogue
@@ -39,8 +38,8 @@ WRONG: tuple[tuple[str, Any, str, str, str], ...] = (
     ("q8ta_conv2d_pw", q8ta_conv2d_pw, "kernel", "range(push[IC4])", "range(push[IC4] - 1)"),
     ("q8ta_conv2d_pw", epilogue, "int_real", "acc - np.int64(in_zp) * wsum", "acc"),
     ("q8ta_conv2d_im2col", q8ta_im2col, "kernel", "splat(push[IN_ZP])", "0"),
-    ("q8ta_linear", epilogue, "out_word", "int_epilogue(acc[k], sums[oc + k]", "int_epilogue(acc[k], sums[oc + k + 1]"),
-    ("q8ta_linear", q8ta_linear, "kernel", "(a0, a1, a2, a3)", "(a0, a2, a1, a3)"),
+    ("q8ta_linear", epilogue, "out_word", "acc[k], sums[oc + k]", "acc[k], sums[oc + k + 1]"),
+    ("q8ta_linear", lanes, "add_dot4", "dot4(word, w0), acc[1]", "dot4(word, w1), acc[1]"),
     ("q8ta_add", q8ta_add, "_sum", "qb - b_zp", "qb - a_zp"),
     ("q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "np.float32(-1e30))"),
     ("q8ta_quantize", qmath, "round_half", "return np.rint(y)", "return np.floor(y + np.float32(0.5))"),
