@@ -85,7 +85,7 @@ def _rows(
         why = []
         if alone.any():
             why = [f"{which}: {note}" for which, note in zip(names, notes, strict=True) if note]
-            text = _otherwise(a) or _otherwise(b)
+            text = _otherwise(a) or _otherwise(b) or _other_kernels(a, b)
             why = why or [f"{names[1]}: {text}"] * bool(text)
         if strayed and apart.any():
             why.append(INPUTS)
@@ -102,6 +102,15 @@ def _otherwise(traced: Traced) -> str:
         return meaning.flat.otherwise
     row = aten.find(traced.node.name, str(traced.node)).row if traced.node.is_float else None
     return "" if row is None or row.flat is None else "it adds up in another order"
+
+
+def _other_kernels(a: Traced, b: Traced) -> str:
+    """The kernels that the second runtime picks, where the first picks others."""
+    first, second = (
+        () if t.node.prepared is None else tuple(step.launch.shader for step in t.node.prepared.dispatches)
+        for t in (a, b)
+    )
+    return "" if first == second else f"it picks {', '.join(second)}, and not {', '.join(first)}"
 
 
 def _on(

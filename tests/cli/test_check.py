@@ -59,6 +59,7 @@ def test_a_runtime_of_ones_own(tmp_path: Path, refsim) -> None:
     told = refsim("check", file, "--runtime", tmp_path / "own.json").out.splitlines()
     assert told == [f"{file}, against the runtime own: own", *refsim("check", file).out.splitlines()[1:]]
     wrong = ({"of": "1.4"}, [], {"of": "main", "requirements": [{}]}, {"of": "main", "behaviour": 1}, {})
+    wrong = (*wrong, {"of": "main", "behaviour": {"routing": "none"}})
     for number, content in enumerate(wrong):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
         refsim("check", file, "--runtime", tmp_path / f"{number}.json").refused("no description of a runtime")

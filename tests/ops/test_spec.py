@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refsim.check.runtime import runtime
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RefsimError, ShapeError, UnknownOperatorError
 from refsim.core.layout import PACKED_4C, PACKED_4C1W
@@ -339,6 +340,34 @@ def test_an_open_layout_becomes_that_of_the_kernel_that_upstream_takes(
     assert op.input_layout is not None
     found = op.input_layout(params, (1, channels, 9, 7), (1, *out), Target())
     assert found == (PACKED_4C if wide else PACKED_4C1W)
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "out", "groups", "mali", "before", "later"),
+    [
+        (1, 16, (16, 8, 8), 1, False, True, True),
+        (2, 16, (16, 8, 8), 1, False, True, False),  # 144 products
+        (2, 128, (16, 8, 8), 1, False, True, True),  # 1152
+        (2, 128, (16, 8, 9), 1, False, True, False),  # 72 places
+        (2, 112, (16, 8, 8), 1, False, True, False),  # 1008
+        (228, 128, (16, 8, 8), 1, False, True, False),  # 16.03 MiB of columns
+        (227, 128, (16, 8, 8), 1, False, True, True),
+        (2, 3668, (16, 9, 8), 1, True, True, True),  # 33012 products
+        (2, 3672, (16, 9, 8), 1, True, True, False),
+        (1, 16, (12, 8, 8), 2, True, True, False),  # 6 outputs a group
+        (1, 16, (16, 8, 8), 2, True, True, True),
+    ],
+)
+def test_later_runtimes_pick_the_kernel_of_several_images_in_another_way(
+    images: int, channels: int, out: tuple[int, int, int], groups: int, mali: bool, before: bool, later: bool
+) -> None:
+    op = OPS["q8ta_conv2d"]
+    params = replace(bound("q8ta_conv2d").call.params, groups=groups, kernel_size=(3, 3))
+    assert op.input_layout is not None
+    for name, wide in (("2026-08", before), ("main", later)):
+        target = Target(mali=mali, runtime=runtime(name).behaviour)
+        found = op.input_layout(params, (images, channels, 9, 7), (images, *out), target)
+        assert found == (PACKED_4C if wide else PACKED_4C1W), name
 
 
 def test_an_absent_bias_is_one_word() -> None:

@@ -6,18 +6,26 @@ from dataclasses import dataclass
 
 from refsim.core.qmath import CANONICAL, Profile
 
+#: How a runtime may pick the kernel of a q8ta_conv2d: for one image, or for several in another way.
+ROUTINGS = ONE_IMAGE, MANY_IMAGES = "one image", "many images"
+
 
 @dataclass(frozen=True)
 class Behaviour:
     """What a runtime does with a file, as far as values depend on it. `refsim.check.runtime` has the descriptions.
 
-    ``flat``: tensors are flat buffers, and operators have their flat meanings (refsim/ops/flat). ``ended``: defects
-    that it no longer has, as ``first-batch:q8ta_conv2d``.
+    ``flat``: tensors are flat buffers, and operators have their flat meanings (refsim/ops/flat). ``routing``, one of
+    `ROUTINGS`, is how q8ta_conv2d picks its kernel. ``ended``: defects that are gone, as ``first-batch:q8ta_conv2d``.
     """
 
     name: str = "2026-08"
     flat: bool = False
+    routing: str = ONE_IMAGE
     ended: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if self.routing not in ROUTINGS:
+            raise ValueError(f"the routing {self.routing!r}, which is none of {', '.join(ROUTINGS)}")
 
 
 @dataclass(frozen=True)
