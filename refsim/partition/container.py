@@ -20,10 +20,11 @@ from refsim.formats.pte.read import VULKAN_ID
 from refsim.formats.pte.write import write_pte
 from refsim.partition.fx_program import Operator
 from refsim.partition.lower import Lowered
-from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
+from refsim.partition.nodes import DYNAMIC, GETITEM, is_number, is_tensor, target_name, tensors_of
 from refsim.partition.serialize import arguments_of
 
 ARENA = 1  # 0 is reserved by the format
+BOUNDED = 1  # a tensor's sizes may be smaller than the file says
 
 
 def write(lowered: Lowered) -> bytes:
@@ -92,15 +93,18 @@ class _Writer:
         return self.ids[node.name]
 
     def tensor_of(self, node: fx.Node) -> int:
-        """The id of a node's tensor, or of each of its tensors and then of their list."""
-        if is_tensor(node.meta["val"]):
-            self.ids[node.name] = self.add(self.tensor(node.meta["val"]))
+        """The id of a node's tensor, of each of its tensors and then of their list, or of its number."""
+        dynamic = bool(node.meta.get(DYNAMIC))
+        if is_number(node):
+            self.ids[node.name] = self.add(literals.Int(0))
+        elif is_tensor(node.meta["val"]):
+            self.ids[node.name] = self.add(self.tensor(node.meta["val"], dynamic=dynamic))
         else:
-            items = [self.add(self.tensor(tensor)) for tensor in tensors_of(node)]
+            items = [self.add(self.tensor(tensor, dynamic=dynamic)) for tensor in tensors_of(node)]
             self.ids[node.name] = self.add(pte.TensorList(tuple(items)))
         return self.ids[node.name]
 
-    def tensor(self, fake: Any, data: torch.Tensor | None = None) -> pte.Tensor:
+    def tensor(self, fake: Any, data: torch.Tensor | None = None, dynamic: bool = False) -> pte.Tensor:
         code = self.code(fake.dtype)
         sizes = tuple(int(size) for size in fake.shape)
         order = tuple(range(len(sizes)))
@@ -114,7 +118,7 @@ class _Writer:
         nbytes = prod(sizes) * pte.SCALAR_TYPES[code][1]
         self.arena += nbytes + -nbytes % ALIGNMENT
         place = pte.Allocation(ARENA, offset & 0xFFFFFFFF, offset >> 32)
-        return pte.Tensor(code, sizes, order, allocation=place)
+        return pte.Tensor(code, sizes, order, allocation=place, shape_dynamism=BOUNDED if dynamic else 0)
 
     def code(self, dtype: torch.dtype) -> int:
         """The program's code of a dtype; GraphError if nothing computes with it."""
@@ -138,7 +142,7 @@ class _Writer:
         return self.literals[key]
 
     def list(self, items: Sequence[Any]) -> int:
-        if any(isinstance(item, fx.Node) for item in items):
+        if any(isinstance(item, fx.Node) and not is_number(item) for item in items):
             if None in items:  # a dim that an index keeps
                 ids = tuple(-1 if item is None else self.id_of(item) for item in items)
                 return self.add(pte.OptionalTensorList(ids))
@@ -197,6 +201,10 @@ def kernel_of(node: fx.Node) -> Kernel:
     That is ``aten::mean``, ``out``, or ``aten::arange``, ``start_out`` without the options that make a tensor.
     """
     target, values = node.target, arguments_of(node)
+    if is_number(node) and not hasattr(target, "_schema"):
+        return Kernel(pte.Operator(f"executorch_prim::{target_name(node)}", "Scalar"), values)
+    if is_number(node):
+        return Kernel(pte.Operator("aten::sym_size", "int"), values)
     if isinstance(target, Operator):
         space, base, _overload = target.name.split(".")
         return Kernel(pte.Operator(f"{space}::{base}", "out"), values)

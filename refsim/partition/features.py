@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from refsim.core.dtypes import name_of
+from refsim.graph.shapes import SYMBOLS
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
@@ -244,6 +245,8 @@ FEATURES: dict[str, Features] = {
     "aten._to_copy.default": _same(ANY_STORAGE, VALUES, pick=constraints.conversion_sets),
     "aten.copy.default": _same(ANY_STORAGE, ALL, check=constraints.copy_check),
     GETITEM: _same(ANY_STORAGE, ALL),
+    # numbers: sizes, and what is computed from them
+    **dict.fromkeys(SYMBOLS, _same(ANY_STORAGE, ALL, high_dim=True)),
     # float matrix products, convolutions, norms
     "aten.mm.default": _MATMUL,
     "aten.bmm.default": _MATMUL,

@@ -29,6 +29,16 @@ CLONE_DIM_ORDER = "dim_order_ops._clone_dim_order.default"
 VIEW_COPY = "aten.view_copy.default"
 RELU = "aten.relu.default"
 PREPACK = "et_vk.prepack.default"
+#: Where a node keeps whether its shape, or its number, may change between runs.
+DYNAMIC = "dynamic"
+#: Python's functions that compute sizes, and torch's, by their names in delegates.
+_SIZES = {
+    "add": "add",
+    "sub": "sub",
+    "mul": "mul",
+    "floordiv": "floordiv",
+    "aten.sym_size.int": "sym_size.int",
+}
 
 
 def is_node(item: Any) -> bool:
@@ -45,7 +55,18 @@ def target_name(node: Any) -> str:
         return ""
     if node.target is operator.getitem:
         return GETITEM
-    return str(node.target)
+    name = getattr(node.target, "__name__", "") if _is_python(node.target) else str(node.target)
+    return _SIZES.get(name, name)
+
+
+def _is_python(target: Any) -> bool:
+    """Whether Python's operators, on numbers, have the function."""
+    return getattr(target, "__module__", "") in ("_operator", "operator")
+
+
+def is_number(item: Any) -> bool:
+    """Whether a node gives a size, which delegates hold as a SymInt."""
+    return is_node(item) and type(item.meta.get("val")) is int
 
 
 def calls(node: Any, *names: str) -> bool:

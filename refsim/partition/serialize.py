@@ -18,9 +18,10 @@ from refsim.formats import literals
 from refsim.formats.vkgraph import schema
 from refsim.formats.vkgraph.schema import VkBytes, VkGraph
 from refsim.formats.vkgraph.write import named_constant, pack_constants, write_blob
+from refsim.graph.shapes import SYMBOLS
 from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram, Operator
-from refsim.partition.nodes import GETITEM, is_tensor, target_name, tensors_of
+from refsim.partition.nodes import GETITEM, is_number, is_tensor, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import REPR
 from refsim.partition.repset import Storage, TensorRepr
 from refsim.partition.repset.sets import DEFAULT_REPR
@@ -101,7 +102,7 @@ class _Writer:
             self.ids[node] = self.values[self.ids[source]].items[index]
             return
         name, number = target_name(node), len(self.chain)
-        if OPS.serialized(name) is None and not is_known(name):
+        if OPS.serialized(name) is None and name not in SYMBOLS and not is_known(name):
             raise GraphError(
                 f"{self.where}: {node}", "nothing computes this operator in a delegate", got=name
             )
@@ -110,7 +111,9 @@ class _Writer:
         self.chain.append(schema.OperatorCall(number, name, (*args, self.ids[node])))
 
     def output(self, node: fx.Node) -> int:
-        """The value that a node produces: a tensor, or a list of them."""
+        """The value that a node produces: a tensor, a list of them, or a number."""
+        if is_number(node):
+            return self.add(schema.SymInt(0))  # each run computes it
         tensors = tensors_of(node)
         given = node.meta.get(REPR, DEFAULT_REPR)
         if is_tensor(node.meta["val"]):
@@ -173,6 +176,8 @@ class _Writer:
 def arguments_of(node: fx.Node) -> list[Any]:
     """All arguments of a call in the order of its schema, defaults filled in."""
     target = node.target
+    if is_number(node) and not hasattr(target, "_schema"):
+        return list(node.args)
     if isinstance(target, Operator):
         names = target.arguments
         defaults = dict(zip(names[len(names) - len(target.defaults) :], target.defaults, strict=True))

@@ -46,16 +46,18 @@ def quantize(
     axes: dict[Any, int] | None = None,
     float_outputs: bool = False,
     dynamic: bool = False,
+    dynamic_shapes: Any = None,
 ) -> ExportedProgram:
     """The exported program. ``only`` quantizes fewer operators, ``zero_points`` and ``axes`` override by operator.
 
     ``float_outputs``: what the program returns is not quantized. ``dynamic``: only what operators read is quantized,
-    with scales made at run time.
+    with scales made at run time. ``dynamic_shapes`` is as torch.export takes it.
     """
-    graph_module = torch.export.export(module.eval(), tuple(inputs)).module()
+    exported = torch.export.export(module.eval(), tuple(inputs), dynamic_shapes=dynamic_shapes)
+    graph_module = exported.module()
     ranges = _ranges(graph_module, inputs)
     _Quantizer(graph_module, ranges, only, zero_points or {}, axes or {}, float_outputs, dynamic).run()
-    return torch.export.export(graph_module, tuple(inputs))
+    return torch.export.export(graph_module, tuple(inputs), dynamic_shapes=dynamic_shapes)
 
 
 def _ranges(

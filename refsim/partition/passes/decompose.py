@@ -16,6 +16,7 @@ from refsim.ops.base.traits import Family
 from refsim.partition import fx_program
 from refsim.partition.fx_program import KIND, FxProgram
 from refsim.partition.nodes import DEQUANTIZE_AFFINE, QUANTIZE_AFFINE
+from refsim.partition.passes import bounds
 
 #: Kept whole: the delegate has kernels for them, and patterns look for them.
 PRESERVED = (
@@ -41,6 +42,7 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     table.update(get_decompositions(ADDED))
     for kept in (*PRESERVED, *_of_torchao()):
         table.pop(kept, None)
+    bounds.only_symbols(exported.graph)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of its own parts
         core = exported.run_decompositions(table)
@@ -54,7 +56,7 @@ def run(exported: ExportedProgram, where: str = "program") -> FxProgram:
     for node in program.graph.nodes:
         if node.name in kinds:
             node.meta[KIND] = kinds[node.name]
-    return program.clean()
+    return bounds.run(program.clean(), {**exported.range_constraints, **core.range_constraints}, where)
 
 
 def _of_torchao() -> list[Any]:

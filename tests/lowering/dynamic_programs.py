@@ -1,0 +1,166 @@
+"""Programs with dynamic dims: float ones, static int8, and 4-bit weights with and without quantized activations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.export import Dim, ExportedProgram, export
+
+from .quantize import quantize
+
+S = Dim("s", min=2, max=16)
+ROWS = Dim("rows", min=1, max=24)
+H, W = Dim("h", min=4, max=32), Dim("w", min=4, max=32)
+
+
+class Rows(nn.Module):
+    """Three linears, a relu, an addition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(16, 24), nn.Linear(24, 24), nn.Linear(24, 10)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.a(x))
+        return self.c(y + self.b(y))
+
+
+class Images(nn.Module):
+    """General convolution with a stride, depthwise, pointwise, addition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(3, 16, 3, 2, 1), nn.Conv2d(16, 16, 3, 1, 1, groups=16)
+        self.c, self.d = nn.Conv2d(16, 16, 1), nn.Conv2d(16, 6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.a(x))
+        return self.d(y + self.c(torch.relu(self.b(y))))
+
+
+class Clones(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.p, self.a, self.b, self.c = (
+            nn.Conv2d(8, 8, 1), nn.Conv2d(8, 12, 1), nn.Conv2d(8, 12, 3, 1, 1), nn.Conv2d(12, 8, 3, 1, 1),
+        )  # fmt: skip
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.p(x))
+        return self.c(self.a(y) + self.b(y))
+
+
+class Halves(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 16), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(self.a(x))
+        half = y.shape[1] // 2
+        first, second = y[:, :half], y[:, half:]
+        return self.b(first + second), torch.cat([second, first], 1)
+
+
+class Number(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        t = x.shape[1]
+        y = torch.sigmoid(x)
+        return torch.cat([y, y], 1)[:, : t + 1], 2 * t
+
+
+class Positions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(16, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.sigmoid(x)
+        z = torch.sigmoid(x).permute(0, 2, 1).reshape(1, -1)
+        return y + self.table(torch.arange(x.shape[1])), z, x[:, -1] * 2.0
+
+
+class Between(nn.Module):
+    """Two delegates around a plain kernel; sizes in expand and view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.randn(1, 1, 8))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        t = x.shape[1]
+        y = torch.tanh(torch.cumsum(torch.sigmoid(x), 1))
+        return y + self.bias.expand(1, t, 8), y.view(1, 2 * t, 4)
+
+
+class Split(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        half = x.shape[1] // 2
+        a, b = torch.split(torch.sigmoid(x), [half, half], 1)
+        return torch.tanh(a) * b
+
+
+class Grouped(nn.Module):
+    """A linear with 4-bit weights in groups; ``rows`` also quantizes each row of its input."""
+
+    def __init__(self, out: int, k: int, rows: bool) -> None:
+        super().__init__()
+        self.rows = rows
+        self.register_buffer("w", torch.randint(-8, 8, (out, k), dtype=torch.int8))
+        self.register_buffer("scales", torch.rand(out, k // 32) + 0.1)
+        self.register_buffer("zeros", torch.zeros(out, k // 32, dtype=torch.int8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        ops = torch.ops.torchao
+        if self.rows:
+            block = [1] * (x.dim() - 1) + [x.shape[-1]]
+            kinds = ("ASYMMETRIC", block, torch.int8, -128, 127, None, torch.float32, torch.int8)
+            scale, zp = ops.choose_qparams_affine(x, *kinds)
+            q = ops.quantize_affine(x, block, scale, zp, torch.int8, -128, 127)
+            x = ops.dequantize_affine(q, block, scale, zp, torch.int8, -128, 127)
+        weight = ops.dequantize_affine(self.w, [1, 32], self.scales, self.zeros, torch.int8, -8, 7)
+        return nn.functional.linear(x, weight)
+
+
+class Gated(nn.Module):
+    def __init__(self, rows: bool) -> None:
+        super().__init__()
+        self.a, self.b = Grouped(64, 64, rows), Grouped(32, 64, rows)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.b(nn.functional.silu(self.a(x)))
+
+
+def _float(module: nn.Module, x: torch.Tensor, dims: dict[int, Any]) -> ExportedProgram:
+    return export(module.eval(), (x,), dynamic_shapes=({**dims},))
+
+
+def _int8(module: nn.Module, x: torch.Tensor, dims: dict[int, Any]) -> ExportedProgram:
+    return quantize(module, [x], dynamic_shapes=({**dims},))
+
+
+def _twice(symbol: str, most: int) -> Any:
+    return 2 * Dim(symbol, min=2, max=most)
+
+
+#: The exported programs, by name.
+PROGRAMS: dict[str, Callable[[], ExportedProgram]] = {
+    "lin_rows": lambda: _int8(Rows(), torch.randn(24, 16), {0: ROWS}),
+    "fcn_add": lambda: _int8(Images(), torch.randn(1, 3, 32, 32), {2: H, 3: W}),
+    "square": lambda: _int8(Images(), torch.randn(1, 3, 32, 32), {2: H, 3: H}),
+    "clone_branch": lambda: _int8(
+        Clones(), torch.randn(1, 8, 16, 16), {2: Dim("h", min=4, max=16), 3: Dim("w", min=4, max=16)}
+    ),
+    "batch_conv": lambda: _int8(nn.Conv2d(8, 8, 3, 1, 1), torch.randn(4, 8, 8, 8), {0: Dim("n", min=2, max=4)}),
+    "seq_slice": lambda: _int8(Halves(), torch.randn(1, 20, 16), {1: _twice("s", 10)}),
+    "symout": lambda: _float(Number(), torch.randn(1, 16, 8), {1: S}),
+    "arange_pos": lambda: _float(Positions(), torch.randn(1, 16, 8), {1: S}),
+    "sym_in": lambda: _float(Between(), torch.randn(1, 16, 8), {1: S}),
+    "split_dyn": lambda: _float(Split(), torch.randn(1, 16, 8), {1: _twice("s", 8)}),
+    "da4w_rows": lambda: _float(Gated(True), torch.randn(1, 16, 64), {1: Dim("s", min=1, max=16)}),
+    "w4_rows": lambda: _float(Gated(False), torch.randn(1, 16, 64), {1: Dim("s", min=1, max=16)}),
+    "w4_4d": lambda: _float(Grouped(32, 64, False), torch.randn(1, 1, 16, 64), {2: S}),
+}  # fmt: skip
