@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import click
 
 import refsim
+from refsim.check.runtime import runtime
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import folder_option, json_option
+from refsim.cli._options import folder_option, json_option, runtime_option
 from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import verb
@@ -120,7 +121,7 @@ def _none_chosen(
 )
 @click.option("--device", metavar="TEXT", help="For the certificate: the device that ran them.")
 @click.option("--driver", metavar="TEXT", help="For the certificate: its driver.")
-@click.option("--runtime", metavar="TEXT", help="For the certificate: the version of ExecuTorch.")
+@runtime_option
 @click.option(
     "--certificate",
     type=Written(),
@@ -134,7 +135,7 @@ def check(
     outputs: str,
     device: str | None,
     driver: str | None,
-    runtime: str | None,
+    release: str,
     certificate: tuple[str, ...],
     as_json: bool,
 ) -> int:
@@ -146,10 +147,14 @@ def check(
         if os.path.splitext(name)[1] not in (".json", ".html"):
             raise ParameterError("--certificate", "unknown form", got=name, need="FILE.json or FILE.html")
     files = certify.read(folder)
-    given = {"device": device, "driver": driver, "runtime": runtime}
+    described = runtime(release)
+    if described.refusals:
+        need = "a runtime of the Vulkan backend"
+        raise ParameterError("--runtime", "does not load what golden export writes", got=release, need=need)
+    given = {"device": device, "driver": driver, "runtime": f"{described.name}: {described.title}"}
     about = {key: value for key, value in given.items() if value}
     with progress("cases", sum(len(file.cases) for file in files)) as advance:
-        found = certify.check(files, outputs, about, advance)
+        found = certify.check(files, outputs, about, advance, described.behaviour)
     for name in certificate:
         facts = {"refsim": refsim.__version__, **found.as_json()}
         text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)

@@ -33,6 +33,7 @@ from refsim.golden.store import Entry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import check_case
 from refsim.ops.base.defect import Defect
+from refsim.ops.base.target import Behaviour
 
 #: How a case can come out, best first.
 MISSING = "missing"
@@ -181,8 +182,9 @@ def check(
     folder: str | os.PathLike[str],
     about: Mapping[str, str],
     step: Callable[[], None] = lambda: None,
+    runtime: Behaviour = Behaviour(),  # noqa: B008
 ) -> Certificate:
-    """Judge the outputs in a folder; ``step`` is called after each case.
+    """Judge the outputs in a folder; ``step`` is called after each case. ``runtime``: the one that ran the programs.
 
     The outputs of NAME.pte are NAME.npz, a folder NAME, or NAME-0.bin and so on. Cases of a program without outputs
     are ``missing``; one whose output is of another size is ``wrong``, as are all of a program with another number of
@@ -204,7 +206,7 @@ def check(
             elif isinstance(array, RefsimError):
                 found.append(Verdict(entry.name, bound, WRONG, detail={UNFIT: str(array)}))
             else:
-                found.append(_judged(entry, bound, array))
+                found.append(_judged(entry, _on(bound, runtime), array))
             step()
     if all(row.verdict == MISSING for row in found):
         names = [file.name.removesuffix(".pte") + ".npz" for file in files]
@@ -263,6 +265,12 @@ def _outputs(
 
 
 # --- the verdict -----------------------------------------------------------------------------------------
+
+
+def _on(bound: BoundCase, runtime: Behaviour) -> BoundCase:
+    """The case on a runtime: with its kernel, and its defects alone."""
+    call = bound.call
+    return replace(bound, call=replace(call, target=replace(call.target, runtime=runtime)))
 
 
 def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:

@@ -25,6 +25,7 @@ from mutants.tree import CHECKOUT, copy, environment
 
 from refsim.check.finding import Level
 from refsim.check.run import check_bytes
+from refsim.check.runtime import runtime
 from refsim.cli._main import main
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
 from refsim.core.qmath import PROFILES
@@ -171,9 +172,9 @@ def test_the_double_gives_every_byte(op: str, chosen: dict[str, list[Numbered]],
     rows = chosen[op][:: -(-len(chosen[op]) // (4 * FEW))]
     folder = written(tmp_path / "pte", rows)
     for path in folder.glob("*.pte"):
-        runtime = Runtime(path.read_bytes())
-        runtime.run([])
-        assert not runtime.hazards()
+        double = Runtime(path.read_bytes())
+        double.run([])
+        assert not double.hazards()
     run(folder, tmp_path / "out")
     found = certify.check(certify.read(folder), tmp_path / "out", {})
     assert found.right and {row.verdict for row in found.verdicts} == {certify.SAME}
@@ -263,6 +264,9 @@ def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path)
     found = judged(tmp_path, numbered(op, lambda b: bool(listed(b)), FEW), change)
     assert found.right and {row.defect.name for row in found.verdicts if row.defect} == {defect}
     assert all(case["defect"] == defect for case in found.as_json()["deviations"])
+    later = runtime("main").behaviour
+    again = certify.check(certify.read(tmp_path / "pte"), tmp_path / "out", {}, runtime=later)
+    assert again.right == (f"{defect}:{op}" not in later.ended)
 
 
 def test_an_exchange_of_bytes_is_wrong_and_has_a_cause(tmp_path: Path) -> None:
@@ -320,6 +324,15 @@ def _json(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[
     return status, json.loads(capsys.readouterr().out)
 
 
+def test_a_runtime_that_cannot_load_the_programs_is_refused(
+    exported: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(exported / "out"))
+    assert main([*given, "--runtime", "webgpu"]) == 2
+    assert "does not load what golden export writes" in capsys.readouterr().err
+    assert main([*given, "--runtime", "main"]) == 0
+
+
 def test_the_verbs(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, facts = _json(
         capsys, "golden", "export", "q8ta_relu", "--layout", "4C", "--pte", str(tmp_path / "pte")
@@ -332,7 +345,8 @@ def test_the_verbs(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     )
     assert status == 0 and facts["right"] and facts["cases"] == 2 * FEW
     stored = json.loads(Path(files[0]).read_text())
-    assert stored["about"] == {"device": "<b>"} and stored["operators"] == facts["operators"]
+    assert stored["about"]["device"] == "<b>" and stored["about"]["runtime"].startswith("2026-08: ")
+    assert stored["operators"] == facts["operators"]
     text = Path(files[1]).read_text()
     assert "&lt;b&gt;" in text and f"{2 * FEW} cases, all right" in text
     assert main([*given]) == 0
