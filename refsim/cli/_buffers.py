@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,8 +16,8 @@ from refsim.bytediff.text import styled
 from refsim.cli._apart import Telling, say_lines
 from refsim.cli._given import hints
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import not_written, print_json, remark, say, width, wrote
-from refsim.cli._verb import Lacking
+from refsim.cli._output import not_written, remark, say, width, wrote
+from refsim.cli._verb import Lacking, Result
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.errors import FormatError, RawBufferError
@@ -162,23 +162,24 @@ def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
         yield f"stored at {choices.more(len(stores) - MOST_STORES, choices.IN_JSON)}"
 
 
-def show(
-    verb: str,
+def compared(
+    facts: Mapping[str, object],
     report: Report,
-    as_json: bool,
     html: str | None,
-    notes: Sequence[tuple[str, bool]] = (),
-    **facts: object,
-) -> int:
-    """Print a report of a buffer that came from elsewhere, write its page, and return the exit status.
+    notes: Sequence[tuple[str, bool]],
+    last: str = "",
+) -> Result:
+    """The result for a buffer that came from elsewhere; its page is written.
 
-    ``notes``: (line, whether it ends in a command) to say below it.
+    ``facts``: what the object begins with. ``notes``: (line, whether it ends in a command) to say below the report;
+    ``last``: a line after them.
     """
     telling = Telling()
     write_html(html, report, [*telling.texts(report), *(line for line, _ in notes)])
-    if as_json:
-        print_json(verb, {**facts, **report.as_json(), "apart": telling.as_json(report)})
-    else:
+
+    def show() -> None:
         print_report(report, telling)
-        say_lines(notes)
-    return SAME if report.same else DIFFERENT
+        say_lines([*notes, *([(last, False)] if last else [])])
+
+    content = {**facts, **report.as_json(), "apart": telling.as_json(report)}
+    return Result(content, show, SAME if report.same else DIFFERENT)

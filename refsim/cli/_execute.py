@@ -115,7 +115,7 @@ class Row:
 
 
 @dataclass
-class Result:
+class Execution:
     """What a run of all executors gave; outputs by executor, of a run that nobody watches."""
 
     rows: list[Row]
@@ -162,7 +162,7 @@ def execute(
     repeat: int = 1,
     threads: int = 1,
     seed: int | None = None,
-) -> Result:
+) -> Execution:
     """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs.
 
     Where buffers are kept, each executor runs once more for the outputs, as it does where nobody watches.
@@ -184,7 +184,7 @@ def execute(
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
     seen = _Seen(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
-    result = Result([], {}, seen.dumped, [], runners)
+    result = Execution([], {}, seen.dumped, [], runners)
     count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:
         advance = stack.enter_context(progress("operators", count))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
 
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option, root_option
-from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest
+from refsim.cli._options import root_option
+from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.golden.chain import CHAINS
@@ -18,8 +20,7 @@ from refsim.ops.base.case import Case
 
 @verb("coverage")
 @root_option
-@json_option
-def coverage(root: str | None, as_json: bool) -> int:
+def coverage(root: str | None) -> Result:
     """Count cases by operator, layouts and features, by native route, and chains by kind.
 
     The status is 1 if something has none.
@@ -49,34 +50,26 @@ def coverage(root: str | None, as_json: bool) -> int:
     holes, facts = [*table.holes(), *taken.holes()], table.as_json()
     holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
     total = sum(row["cases"] for row in facts.values())
-    if as_json:
-        content = {
-            "operators": facts,
-            "cases": total,
-            "whole": sum(whole.values()),
-            "chains": chains,
-            "routes": taken.as_json(),
-            "holes": holes,
-            "same": not holes,
-        }
-        print_json("golden coverage", content)
-        return SAME if not holes else DIFFERENT
-    rows = []
-    for op, row in facts.items():
+    content = {
+        "operators": facts,
+        "cases": total,
+        "whole": sum(whole.values()),
+        "chains": chains,
+        "routes": taken.as_json(),
+        "holes": holes,
+        "same": not holes,
+    }
+    return Result(content, partial(_show, content, whole), SAME if not holes else DIFFERENT)
+
+
+def _show(content: Mapping[str, Any], whole: Mapping[str, int]) -> None:
+    """``whole``: how many cases of each operator are stored whole."""
+    rows, holes, chains = [], content["holes"], content["chains"]
+    for op, row in content["operators"].items():
         least_layouts = min(row["layouts"].values())
         least = min(row["features"], key=lambda name: row["features"][name])
-        rows.append(
-            (
-                op,
-                row["cases"],
-                whole.get(op, 0),
-                len(row["layouts"]),
-                least_layouts,
-                len(row["features"]),
-                row["features"][least],
-                least,
-            )
-        )
+        counts = (row["cases"], whole.get(op, 0), len(row["layouts"]), least_layouts, len(row["features"]))
+        rows.append((op, *counts, row["features"][least], least))
     columns = (
         "operator",
         "cases count",
@@ -90,7 +83,7 @@ def coverage(root: str | None, as_json: bool) -> int:
     print_table(columns, rows, drop=("stored whole count", "layouts count", "features count"))
     say("fewest per layouts: the cases with the combination of layouts that has fewest")
     say("rarest: the cases with the feature that fewest have")
-    for isa, counts in taken.as_json().items():
+    for isa, counts in content["routes"].items():
         routes = ", ".join(f"{number} {route}" for route, number in sorted(counts.items()))
         say(f"routes of the hard cases of products on {isa}: {routes or 'none'}")
     for hole in holes[:MOST_SHOWN]:
@@ -98,6 +91,5 @@ def coverage(root: str | None, as_json: bool) -> int:
     say_rest(len(holes))
     kinds = ", ".join(f"{number} {kind}" for kind, number in chains.items())
     say(f"{counted(sum(chains.values()), 'chain')}: {kinds}")
-    stored = f"{sum(whole.values())} of them also stored whole, which golden verify checks twice"
-    say(f"{counted(total, 'case')}, {stored}; {counted(len(holes), 'hole')}")
-    return SAME if not holes else DIFFERENT
+    stored = f"{content['whole']} of them also stored whole, which golden verify checks twice"
+    say(f"{counted(content['cases'], 'case')}, {stored}; {counted(len(holes), 'hole')}")

@@ -7,16 +7,18 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
 import refsim
 from refsim.check.runtime import runtime
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import folder_option, json_option, runtime_option
-from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest, wrote
+from refsim.cli._options import folder_option, runtime_option
+from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest, wrote
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.cli._written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
@@ -25,6 +27,9 @@ from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs
 from refsim.golden.chosen import Size, choose, exportable, layouts_of
+
+if TYPE_CHECKING:
+    from refsim.golden.certify import Certificate
 
 
 @verb("export", "--size small --pte out/corpus")
@@ -51,10 +56,7 @@ from refsim.golden.chosen import Size, choose, exportable, layouts_of
     show_default=True,
     help="Bytes of a file at most.",
 )
-@json_option
-def export(
-    operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int, as_json: bool
-) -> int:
+def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int) -> Result:
     """Write cases of the corpus, of all OPERATORS or of those named, as .pte files that need no input.
 
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
@@ -75,22 +77,26 @@ def export(
     write_folder(folder, content)
     wrote(folder, said=True)
     count, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
-    if as_json:
-        rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
-        facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
-        print_json("golden export", {**facts, "not_exported": [row.as_json() for row in refused]})
-        return SAME
+    rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
+    facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
+    facts["not_exported"] = [row.as_json() for row in refused]
+    said = f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}"
+    return Result(facts, partial(_show_exported, folder, files, refused, said))
+
+
+def _show_exported(
+    folder: str, files: Sequence[programs.Program], refused: Sequence[programs.Refusal], said: str
+) -> None:
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     for rule, rule_cases in Counter(row.error.rule for row in refused).items():
         error = next(row.error for row in refused if row.error.rule == rule)
         say(f"not exported: {counted(rule_cases, 'case')}, {rule}: {error.what}")
-    say(f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}")
+    say(said)
     say(
         "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder"
     )
     say(f"then: refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS", command=True)
     say(f"OUTPUTS: {IN_FOLDER}")
-    return SAME
 
 
 export.help = f"{inspect.cleandoc(export.help or '')}\n\nOPERATORS: {', '.join(exportable())}"
@@ -129,7 +135,6 @@ def _none_chosen(
     multiple=True,
     help="Write the certificate, as .json or .html; may be repeated.",
 )
-@json_option
 def check(
     folder: str,
     outputs: str,
@@ -137,11 +142,10 @@ def check(
     driver: str | None,
     release: str,
     certificate: tuple[str, ...],
-    as_json: bool,
-) -> int:
+) -> Result:
     """Judge what a device made of exported cases: which kernels are wrong, in which layouts and shapes, and why."""
     from refsim.golden import certify
-    from refsim.golden.certificate import page, verdict, what
+    from refsim.golden.certificate import page
 
     for name in certificate:
         if os.path.splitext(name)[1] not in (".json", ".html"):
@@ -160,9 +164,14 @@ def check(
         text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
         atomic_write.write(name, text.encode())
         wrote(name)
-    if as_json:
-        print_json("golden check", {"folder": folder, "outputs": outputs, **found.as_json()})
-        return SAME if found.right else DIFFERENT
+    content = {"folder": folder, "outputs": outputs, **found.as_json()}
+    return Result(content, partial(_show_judged, found), SAME if found.right else DIFFERENT)
+
+
+def _show_judged(found: Certificate) -> None:
+    from refsim.golden import certify
+    from refsim.golden.certificate import verdict, what
+
     columns = ("operator", *(f"{name} count" for name in certify.VERDICTS))
     print_table(columns, [(op, *(n[v] for v in certify.VERDICTS)) for op, n in found.counts().items()])
     rows = found.deviations()
@@ -175,4 +184,3 @@ def check(
     for name, text in found.as_json()["known"].items():
         say(f"known defect {name}: {text}")
     say(f"profile {found.profile}; {verdict(found)}")
-    return SAME if found.right else DIFFERENT

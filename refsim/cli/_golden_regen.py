@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option, root_option
-from refsim.cli._output import print_json, say
+from refsim.cli._options import root_option
+from refsim.cli._output import say_all
 from refsim.cli._progress import progress
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.golden.chain import CHAINS
@@ -25,10 +26,7 @@ from refsim.ops.base.registry import LISTED
 @click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
-@json_option
-def regen(
-    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool, as_json: bool
-) -> int:
+def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool) -> Result:
     """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
@@ -49,7 +47,7 @@ def regen(
         _must_exist(
             "golden regen", target, "--root FOLDER with a corpus, such as golden in a checkout, or --new"
         )
-    return _write(writing, target, operators or known, reason, dry_run, as_json, "regen")
+    return _write(writing, target, operators or known, reason, dry_run)
 
 
 def _must_exist(where: str, target: Path, need: str) -> None:
@@ -63,8 +61,7 @@ def _must_exist(where: str, target: Path, need: str) -> None:
 @verb("new", "q8ta_leaky_relu")
 @click.argument("operator")
 @root_option
-@json_option
-def new(operator: str, root: str | None, as_json: bool) -> int:
+def new(operator: str, root: str | None) -> Result:
     """Make the first cases of OPERATOR, by the rule in its file.
 
     OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
@@ -84,7 +81,7 @@ def new(operator: str, root: str | None, as_json: bool) -> int:
             got=operator,
             need=f"refsim golden regen {operator} --reason TEXT",
         )
-    return _write(writing, target, (operator,), f"New operator {operator}", False, as_json, "new")
+    return _write(writing, target, (operator,), f"New operator {operator}", False)
 
 
 def _no_operator(name: str, target: Path) -> ParameterError:
@@ -98,9 +95,7 @@ def _no_operator(name: str, target: Path) -> ParameterError:
     return ParameterError("golden new", "no such operator", got=name, need=need)
 
 
-def _write(
-    writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool, as_json: bool, verb: str
-) -> int:
+def _write(writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool) -> Result:
     corpus = writing.existing(target)
     plans = []
     with progress("operators", len(operators)) as advance:
@@ -109,20 +104,11 @@ def _write(
             advance()
     beside = writing.others(corpus, plans)
     rows = [row for planned in plans for row in planned.change.lines()] + beside
-    if not as_json:
-        for row in rows or ["nothing would change"]:
-            say(row)
     changed = bool(rows)
-    if changed and not dry_run:
+    written = changed and not dry_run
+    if written:
         writing.write(target, plans, reason)
-    if as_json:
-        content = {
-            "root": str(target),
-            "changes": rows,
-            "written": changed and not dry_run,
-            "same": not changed,
-        }
-        print_json(f"golden {verb}", content)
-    elif changed and not dry_run:
-        say(f"{target}: written; see {writing.CHANGELOG}")
-    return DIFFERENT if changed and dry_run else SAME
+    content = {"root": str(target), "changes": rows, "written": written, "same": not changed}
+    told = [f"{target}: written; see {writing.CHANGELOG}"] if written else []
+    show = partial(say_all, [*(rows or ["nothing would change"]), *told])
+    return Result(content, show, DIFFERENT if changed and dry_run else SAME)

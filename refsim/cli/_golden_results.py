@@ -16,7 +16,7 @@ from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.golden import verify as checks
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import BYTES, Result
+from refsim.golden.check import BYTES, Checked
 from refsim.golden.store import Corpus
 from refsim.ops.base.registry import LISTED, OPS
 
@@ -30,14 +30,14 @@ def run(
     results: str | None,
     resume: bool,
     conditions: checks.Conditions,
-) -> tuple[int, list[Result]]:
+) -> tuple[int, list[Checked]]:
     """Check cases, those of whole operators too: (cases taken from earlier results, all results).
 
     ``results``: the file that they are appended to as they come. UsageError or ParameterError for what cannot be asked.
     """
     if resume and results is None:
         raise click.UsageError("--resume needs --results FILE")
-    before: dict[str, list[Result]] = {}
+    before: dict[str, list[Checked]] = {}
     state = checks.state(corpus, executors, conditions) if results else {}
     if results and resume and Path(results).exists():
         before = checks.read_results(Path(results), state)
@@ -103,8 +103,8 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _log(
-    path: str | None, state: dict[str, Any], before: dict[str, list[Result]]
-) -> Iterator[Callable[[Sequence[Result]], None]]:
+    path: str | None, state: dict[str, Any], before: dict[str, list[Checked]]
+) -> Iterator[Callable[[Sequence[Checked]], None]]:
     """A function that appends a case's results to the file, whole lines at a time."""
     if path is None:
         yield lambda rows: None

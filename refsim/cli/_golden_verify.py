@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import click
@@ -14,9 +14,9 @@ from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._golden_results import run
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, json_option, profile_option, root_option
-from refsim.cli._output import MOST_SHOWN, print_json, print_table, say, say_rest, wrote
-from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._options import executors_option, profile_option, root_option
+from refsim.cli._output import MOST_SHOWN, print_table, say, say_all, say_rest, wrote
+from refsim.cli._verb import PROGRAM, Result, verb
 from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
@@ -28,7 +28,7 @@ from refsim.exec.factory import executor_named
 from refsim.golden import verify as checks
 from refsim.golden.apart import Apart, Rivals, told
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import BYTES, Result
+from refsim.golden.check import BYTES, Checked
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, full_name
@@ -69,7 +69,6 @@ MOST_APART = 3
     type=click.Choice([row.name for row in isas.ISAS]),
     help="Compile the kernels of the CPU for this instruction set, not for the best of this machine.",
 )
-@json_option
 def verify(
     cases: tuple[str, ...],
     root: str | None,
@@ -81,8 +80,7 @@ def verify(
     profile: Profile | None,
     threads: int,
     isa: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Check files, definitions and executors on the whole corpus, or on CASES: operators, OPERATOR/NUMBER, or chains.
 
     Kernels that are not refsim's (spv:DIR, other packages) may write what one other profile allows. Modules of another
@@ -113,20 +111,38 @@ def verify(
     asked = [word for name, value in given.items() if value for word in (name, str(value))]
     table = checks.tally(found)
     refused = checks.refusals(found)
-    if as_json:
-        facts = {
-            "root": str(corpus.root), "cases": len({r.case for r in found}), **_kinds(found), "resumed": done,
-            "seconds": round(time.monotonic() - begin, 3), "damaged_files": damaged,
-            "threads": threads, "isa": isa or isas.cpu().isa.name,
-            "executors": {name: dict(counts) for name, counts in table.items()},
-            "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
-            "ours": checks.instead(found),
-            "failures": [_failure(r) for r in failed], "same": same,
-        }  # fmt: skip
-        print_json("golden verify", facts)
-        return SAME if same else DIFFERENT
-    for text in damaged:
-        say(f"{corpus.root}: {text}")
+    seconds = time.monotonic() - begin
+    facts = {
+        "root": str(corpus.root), "cases": len({r.case for r in found}), **_kinds(found), "resumed": done,
+        "seconds": round(seconds, 3), "damaged_files": damaged,
+        "threads": threads, "isa": isa or isas.cpu().isa.name,
+        "executors": {name: dict(counts) for name, counts in table.items()},
+        "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
+        "ours": checks.instead(found),
+        "failures": [_failure(r) for r in failed], "same": same,
+    }  # fmt: skip
+
+    def show() -> None:
+        say_all(f"{corpus.root}: {text}" for text in damaged)
+        _print_counts(found, table, refused)
+        for result in failed[:MOST_SHOWN]:
+            _print_failure(result, names, asked)
+        for case, lines in _apart(failed):
+            say_lines(
+                [
+                    (f"{case}: {line}" if line is lines[0][0] else f"  {line}", command)
+                    for line, command in lines
+                ]
+            )
+        say_rest(len(failed))
+        say(f"{checked(found)}; {counted(len(failed), 'failure')}, {seconds:.0f} s")
+
+    return Result(facts, show, SAME if same else DIFFERENT)
+
+
+def _print_counts(
+    found: Sequence[Checked], table: Mapping[str, Counter[str]], refused: Mapping[str, Mapping[str, int]]
+) -> None:
     statuses = sorted(
         {status for counts in table.values() for status in counts}, key=lambda s: s != SAME_BYTES
     )
@@ -147,18 +163,9 @@ def verify(
     for name, reasons in refused.items():
         for text, count in reasons.items():
             say(f"{name} refused {counted(count, 'case')}: {text}")
-    for result in failed[:MOST_SHOWN]:
-        _print_failure(result, names, asked)
-    for case, lines in _apart(failed):
-        say_lines(
-            [(f"{case}: {line}" if line is lines[0][0] else f"  {line}", command) for line, command in lines]
-        )
-    say_rest(len(failed))
-    say(f"{checked(found)}; {counted(len(failed), 'failure')}, {time.monotonic() - begin:.0f} s")
-    return SAME if same else DIFFERENT
 
 
-def checked(results: Sequence[Result]) -> str:
+def checked(results: Sequence[Checked]) -> str:
     """How many checks there were, and of what: the same case may be checked by its digest and by its stored bytes."""
     kinds = _kinds(results)
     parts = [f"{counted(kinds['digests'], 'case')} by digest"] if kinds["digests"] else []
@@ -167,7 +174,7 @@ def checked(results: Sequence[Result]) -> str:
     return f"{counted(sum(kinds.values()), 'check')}: {', '.join(parts)}"
 
 
-def _kinds(results: Sequence[Result]) -> dict[str, int]:
+def _kinds(results: Sequence[Checked]) -> dict[str, int]:
     """How many cases were checked by their digests and by their stored bytes, and how many chains."""
     names = {result.case for result in results}
     chains = sum(name.startswith(f"{CHAINS}/") for name in names)
@@ -175,22 +182,22 @@ def _kinds(results: Sequence[Result]) -> dict[str, int]:
     return {"digests": len(names) - whole - chains, "whole": whole, "chains": chains}
 
 
-def _defects(results: Sequence[Result]) -> dict[str, int]:
+def _defects(results: Sequence[Checked]) -> dict[str, int]:
     """How many cases show each known defect."""
     return dict(Counter(str(r.detail["message"]) for r in results if r.status == KNOWN_DEFECT))
 
 
-def _named(result: Result) -> tuple[str, bool]:
+def _named(result: Checked) -> tuple[str, bool]:
     """The name of a case as verbs take it, and whether its stored files were read."""
     return result.case.removesuffix(BYTES), result.case.endswith(BYTES)
 
 
-def _failure(result: Result) -> dict[str, Any]:
+def _failure(result: Checked) -> dict[str, Any]:
     case, stored = _named(result)
     return {**result.as_json(), "case": case, "stored": stored}
 
 
-def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str] = ()) -> None:
+def _print_failure(result: Checked, executors: Sequence[str], asked: Sequence[str] = ()) -> None:
     """A case that failed, and the command that checks it again, with the options that were ``asked`` for."""
     detail = result.detail
     case, stored = _named(result)
@@ -209,7 +216,7 @@ def _print_failure(result: Result, executors: Sequence[str], asked: Sequence[str
     say(f"  {shlex.join(words)}", command=True)
 
 
-def _apart(failed: Sequence[Result]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
+def _apart(failed: Sequence[Checked]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
     """(case, lines) about causes that predict the same bytes of it, those of one name once: what tells them apart."""
     seen: set[tuple[str, ...]] = set()
     for result in failed:

@@ -44,12 +44,9 @@ node_data_option = click.option(
 )
 
 
-def write_graph(path: str, model: Model, made: Origins, said: bool = False) -> None:
-    """Write the graph collection of a program. With a record, operators lie in the modules that they come from.
-
-    ``said``: the verb names the path itself.
-    """
-    _write(path, {"label": os.path.basename(model.path), "graphs": [graph_of(model, made)]}, said)
+def write_graph(path: str, model: Model, made: Origins) -> None:
+    """Write the graph collection of a program. With a record, operators lie in the modules that they come from."""
+    _write(path, {"label": os.path.basename(model.path), "graphs": [graph_of(model, made)]})
 
 
 def write_node_data(path: str | None, name: str, verdicts: Iterable[tuple[str, str]]) -> None:
@@ -64,9 +61,9 @@ def _result(verdict: str) -> dict[str, str]:
     return {"value": verdict, **styled}
 
 
-def _write(path: str, content: Any, said: bool = False) -> None:
+def _write(path: str, content: Any) -> None:
     atomic_write.write(path, (json.dumps(content, indent=1) + "\n").encode())
-    wrote(path, said)
+    wrote(path)
 
 
 def graph_of(model: Model, made: Origins) -> dict[str, Any]:

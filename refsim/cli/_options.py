@@ -96,12 +96,6 @@ class Numbers(click.ParamType):
         return tuple(int(part) for part in re.split("[x,]", value))
 
 
-def json_option(function: F) -> F:
-    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")(
-        function
-    )
-
-
 #: What --runtime takes, for help texts.
 RUNTIMES = f"{choices.listed(releases())}, or a JSON file that describes one"
 

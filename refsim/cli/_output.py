@@ -30,7 +30,7 @@ _RIGHT = (
 
 
 def print_json(verb: str, content: dict[str, Any]) -> None:
-    """Print the JSON object of a verb once its exit status is known; docs/json.md lists the keys of each."""
+    """The JSON object of a verb that prints while it works; the others return theirs."""
     held = click.get_current_context().find_object(Document)
     assert held is not None
     held.verb, held.content = verb, content
@@ -89,6 +89,12 @@ def say(text: object = "", *, err: bool = False, command: bool = False, **style:
     fold = tables.command if command else tables.sentence
     for line in fold(escaped(text), width(err)):
         _echo(click.style(line, **style) if style and line else line, err)
+
+
+def say_all(lines: Iterable[object]) -> None:
+    """Print each in a line of its own."""
+    for line in lines:
+        say(line)
 
 
 def say_rest(count: int, what: str = "") -> None:

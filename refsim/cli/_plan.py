@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_table, say
+from refsim.cli._verb import Result
 from refsim.core.counted import counted
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
@@ -15,24 +16,25 @@ COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
 DROP = ("kernel", "reads", "tasks")
 
 
-def show_plan(file: str, model: Model, threads: int, routes: Mapping[str, str], as_json: bool) -> None:
-    """Print the plan of every delegate; the JSON also says which routes were rejected, and why."""
+def plan_of(file: str, model: Model, threads: int, routes: Mapping[str, str]) -> Result:
+    """The plan of every delegate; the JSON also says which routes were rejected, and why."""
     executor = NativeExecutor(threads, routes)
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
     processor = {"name": cpu().name, "instructions": cpu().isa.name, "threads": threads}
-    if as_json:
-        delegates = [
-            {"delegate": number, "steps": plan.rows(), "memory": plan.memory.as_dict()}
-            for number, plan in plans.items()
-        ]
-        print_json("inspect", {"file": file, "processor": processor, "delegates": delegates})
-        return
-    say(f"{file}: {processor['name']}, {processor['instructions']}, {counted(threads, 'thread')}")
-    for number, plan in plans.items():
-        say()
-        say(f"delegate {number}")
-        print_table(COLUMNS, [_cells(row) for row in plan.rows()], DROP)
-        say(f"memory: {plan.memory}")
+    delegates = [
+        {"delegate": number, "steps": plan.rows(), "memory": plan.memory.as_dict()}
+        for number, plan in plans.items()
+    ]
+
+    def show() -> None:
+        say(f"{file}: {processor['name']}, {processor['instructions']}, {counted(threads, 'thread')}")
+        for number, plan in plans.items():
+            say()
+            say(f"delegate {number}")
+            print_table(COLUMNS, [_cells(row) for row in plan.rows()], DROP)
+            say(f"memory: {plan.memory}")
+
+    return Result({"file": file, "processor": processor, "delegates": delegates}, show)
 
 
 def _cells(row: dict[str, Any]) -> tuple[object, ...]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from refsim.cli._buffers import GivenInputs
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_table, say
 from refsim.cli._target import opened
+from refsim.cli._verb import Result
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
-from refsim.device.across import across
+from refsim.device.across import Apart, across
 from refsim.exec.factory import executor_named
 from refsim.formats.targets import TargetRow
 
@@ -22,9 +26,8 @@ def compare_runtimes(
     asked: GivenInputs,
     family: TargetRow | None,
     profile: Profile | None,
-    as_json: bool,
-) -> int:
-    """Print each value with the elements that are others on the second runtime, and why."""
+) -> Result:
+    """Each value with the elements that are others on the second runtime, and why."""
     first, second = (opened(file, family, profile, shaped=asked.at, release=name) for name in releases)
     given = asked.of(first.model)
     rows = across(first.model, second.model, given, executor_named(executor), releases)
@@ -34,29 +37,27 @@ def compare_runtimes(
         for number, graph in first.model.graphs.items() for value in graph.outputs
     }  # fmt: skip
     changed = sorted(row.value for row in apart if row.value in outputs)
-    if as_json:
-        facts = {"file": file, **first.as_json(), "executors": [executor], "runtimes": list(releases)}
-        nothing: dict[str, object] = {
-            "buffers": [],
-            "guards": [],
-            "unwatched": {},
-            "report": None,
-            "apart": None,
-        }
-        values = {"values": [row.as_json() for row in rows], "outputs": changed}
-        found = {"first": apart[0].value if apart else None, "same": not apart}
-        print_json("compare", facts | nothing | values | found)
-        return SAME if not apart else DIFFERENT
+    content: dict[str, object] = {
+        "file": file, **first.as_json(), "executors": [executor], "runtimes": list(releases),
+        "buffers": [], "guards": [], "unwatched": {}, "report": None, "apart": None,
+        "values": [row.as_json() for row in rows], "outputs": changed,
+        "first": apart[0].value if apart else None, "same": not apart,
+    }  # fmt: skip
+    return Result(content, partial(_show, rows, releases, changed), SAME if not apart else DIFFERENT)
+
+
+def _show(rows: Sequence[Apart], releases: tuple[str, str], changed: Sequence[str]) -> None:
     cells = [
         (row.node, row.operator, row.value, row.elements, row.different, row.alone, f"{row.most:.3g}", _why(row.why))
         for row in rows
     ]  # fmt: skip
     print_table(COLUMNS, cells, drop=("elements", "most", "alone"))
-    say(f"{counted(len(rows), 'value')} on {releases[0]} and {releases[1]}: {len(apart)} differ")
+    say(
+        f"{counted(len(rows), 'value')} on {releases[0]} and {releases[1]}: {sum(bool(row.different) for row in rows)} differ"
+    )
     for line in dict.fromkeys(text for row in rows if row.alone for text in row.why if ":" in text):
         say(f"why {line}")
     say(f"outputs of delegates that differ: {', '.join(changed) or 'none'}")
-    return SAME if not apart else DIFFERENT
 
 
 def _why(why: tuple[str, ...]) -> str:

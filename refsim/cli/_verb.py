@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from refsim.cli import _written
+from refsim.cli._document import OPTION, Document
 from refsim.core import table
+from refsim.core.status import SAME
 
 PROGRAM = "refsim"
 
@@ -17,12 +20,49 @@ class Lacking(click.UsageError):
     """A command line that lacks one of several arguments, or has too many of them: its line shows the example."""
 
 
+AS_JSON = "as_json"
+#: For a verb that prints while it works; all others return a `Result`, and have this option without asking for it.
+json_option = click.option(OPTION, AS_JSON, is_flag=True, help="Print one JSON object instead of text.")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a verb found: the keys of its JSON object, what prints its text, and its exit status.
+
+    A function gives the status where too little may have been compared: it is called last, and raises then.
+    """
+
+    content: Mapping[str, Any]
+    show: Callable[[], None]
+    status: int | Callable[[], int] = SAME
+
+    def give(self, document: Document, as_json: bool) -> int:
+        """Print the text, or leave the object to ``document``; the exit status."""
+        if as_json:
+            document.content = dict(self.content)
+        else:
+            self.show()
+        return self.status() if callable(self.status) else self.status
+
+
 class Verb(click.Command):
     """A command. ``example``: what may follow its name; empty where the name alone will do."""
 
     def __init__(self, *arguments: Any, example: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.example = example
+        self.prints = any(one.name == AS_JSON for one in self.params)
+        if not self.prints:
+            json_option(self)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if self.prints:
+            return super().invoke(ctx)
+        as_json = ctx.params.pop(AS_JSON)
+        document = ctx.find_object(Document)
+        assert document is not None
+        result: Result = super().invoke(ctx)
+        return result.give(document, as_json)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = list(args)

@@ -39,15 +39,14 @@ from refsim.cli._options import (
     EXECUTORS,
     device_profile_option,
     html_option,
-    json_option,
     limit_option,
     runtime_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_table, say, say_all
 from refsim.cli._progress import progress
-from refsim.cli._target import Opened, opened, target_option
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._target import opened, target_option
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
@@ -56,7 +55,6 @@ from refsim.device.bisect import allowed, bisect
 from refsim.device.exchanged import check_exchanged
 from refsim.device.ran import Ran, run_on
 from refsim.device.row import GIVEN, Row
-from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import find_node
@@ -132,7 +130,6 @@ def _text(report: Report) -> str:
 @html_option
 @node_data_option
 @origin_option
-@json_option
 def command(
     file: str,
     actual: str | None,
@@ -150,8 +147,7 @@ def command(
     html: str | None,
     node_data: str | None,
     origin: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Compare the dumped buffers of a run of FILE with the right ones, in execution order.
 
     If the inputs of an operator were dumped too, it is also computed on those. That separates an operator that is
@@ -207,23 +203,42 @@ def command(
     if executor is not None and runner is not None:
         whole.own = shares(model, {executor: runner})
     legal = (allowed(rows) or []) if profile is not None else []
-    return _show(
-        file,
-        whole,
-        rows,
-        first,
-        guilty,
-        legal,
-        profile,
-        html,
-        executor,
-        runner,
-        made,
-        found,
-        as_json,
-        doubted,
-        chosen,
+    chosen = chosen or (None if legal else guilty or first)
+    report = (
+        None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
     )
+    same = (first is None or bool(legal)) and guilty is None
+    telling = Telling(executor, runner)
+    write_html(html, report, telling.texts(report))
+    content = {
+        "file": file, "actual": where, **found.as_json(), "same": same and whole.enough,
+        "nodes": [_node(row) for row in rows],
+        "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
+        "legal": [row.output for row in legal],
+        "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
+        "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
+        **whole.as_json(), **as_json_of(whole.own), **made.as_json(),
+    }  # fmt: skip
+
+    def show() -> None:
+        _print_rows(rows, made)
+        if executor is None:
+            say(found.line())
+        say_all(whole.lines())
+        _say_first(rows, first, profile)
+        _say_wrong(rows, made)
+        if report is not None:
+            print_report(report, telling)
+        _say_others([row for row in rows if row.wrong and row is not chosen])
+        if doubted is not None and guilty is None:
+            say(
+                f"no operator is called wrong: node {doubted.node} {doubted.operator} is right for other inputs; give "
+                "those of the device's run with -i, or dump them too"
+            )
+        if same:
+            say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
+
+    return Result(content, show, partial_of(whole.status, same))
 
 
 def _changed(model: Model, rows: Sequence[Row]) -> list[str]:
@@ -251,57 +266,26 @@ def _asked(model: Model, text: str) -> tuple[int, int]:
     return delegate, node.number
 
 
-def _show(
-    file: str,
-    whole: Completeness,
-    rows: list[Row],
-    first: Row | None,
-    guilty: Row | None,
-    legal: list[Row],
-    profile: Profile | None,
-    html: str | None,
-    executor: str | None,
-    runner: Executor | None,
-    made: Origins,
-    aimed: Opened,
-    as_json: bool,
-    doubted: Row | None,
-    asked: Row | None,
-) -> int:
-    chosen = asked or (None if legal else guilty or first)
-    report = (
-        None if chosen is None else chosen.alone if chosen.wrong and chosen.alone is not None else chosen.run
-    )
-    same = (first is None or bool(legal)) and guilty is None
-    telling = Telling(executor, runner)
-    write_html(html, report, telling.texts(report))
-    if as_json:
-        content = {
-            "file": file, "actual": whole.where, **aimed.as_json(), "same": same and whole.enough,
-            "nodes": [_node(row) for row in rows],
-            "first": None if first is None else first.output, "wrong": [row.output for row in rows if row.wrong],
-            "legal": [row.output for row in legal],
-            "causes": {row.output: row.cause for row in rows if row.wrong and row.cause},
-            "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
-            **whole.as_json(), **as_json_of(whole.own), **made.as_json(),
-        }  # fmt: skip
-        print_json("bisect", content)
-        return whole.status(same)
+def _print_rows(rows: list[Row], made: Origins) -> None:
     table = [[*cells(row), *made.cell(row.delegate, row.node)] for row in rows]
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, drop=("delegate",))
     made.say_summary()
     say(_dumped(rows))
-    if executor is None:
-        say(aimed.line())
-    for line in whole.lines():
-        say(line)
-    if first is not None:
-        before = [] if profile is None else _allowed_before(rows, first)
-        beyond = f" otherwise than profile {profile.name} allows" if profile is not None and before else ""
-        say(f"first that diverges{beyond}: node {first.node} {first.operator}, {first.output}")
-        if profile is not None and before:
-            differ = form(len(before), "differs", "differ")
-            say(f"before it {', '.join(before)} {differ}, as profile {profile.name} allows")
+
+
+def _say_first(rows: list[Row], first: Row | None, profile: Profile | None) -> None:
+    """The first operator whose buffer is not the right run's, and those before it that the profile excuses."""
+    if first is None:
+        return
+    before = [] if profile is None else _allowed_before(rows, first)
+    beyond = f" otherwise than profile {profile.name} allows" if profile is not None and before else ""
+    say(f"first that diverges{beyond}: node {first.node} {first.operator}, {first.output}")
+    if profile is not None and before:
+        differ = form(len(before), "differs", "differ")
+        say(f"before it {', '.join(before)} {differ}, as profile {profile.name} allows")
+
+
+def _say_wrong(rows: list[Row], made: Origins) -> None:
     for row in rows:
         if row.wrong:
             say(f"wrong: node {row.node} {row.operator}, {row.output} ({_how(row)})")
@@ -310,17 +294,6 @@ def _show(
                 say(f"cause: {row.cause}")
         elif row.cause:
             say(f"not judged: node {row.node} {row.operator}, {row.output}: {row.cause}")
-    if report is not None:
-        print_report(report, telling)
-    _say_others([row for row in rows if row.wrong and row is not chosen])
-    if doubted is not None and guilty is None:
-        say(
-            f"no operator is called wrong: node {doubted.node} {doubted.operator} is right for other inputs; give "
-            "those of the device's run with -i, or dump them too"
-        )
-    if same:
-        say(("right: " if whole.enough else "") + _closing(rows, legal, profile))
-    return whole.status(same)
 
 
 def _say_others(rows: Sequence[Row]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from functools import partial
 
 import click
 
@@ -11,9 +12,9 @@ from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
 from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option, runtime_option
-from refsim.cli._output import print_json, print_table, say
-from refsim.cli._verb import verb
+from refsim.cli._options import runtime_option
+from refsim.cli._output import print_table, say
+from refsim.cli._verb import Result, verb
 
 COLUMNS = ("level", "where", "operator", "rule", "what")
 
@@ -21,20 +22,17 @@ COLUMNS = ("level", "where", "operator", "rule", "what")
 @verb("check", "model.pte")
 @click.argument("file")
 @runtime_option
-@json_option
-def command(file: str, release: str, as_json: bool) -> int:
+def command(file: str, release: str) -> Result:
     """Check FILE, a .pte or a delegate blob, against a runtime of ExecuTorch. Nothing is run.
 
     The status is 1 if there is an error or a warning.
     """
     findings = check(file, release)
-    if as_json:
-        found = [finding.as_json() for finding in findings]
-        facts = {"file": file, "runtime": release, "measured": runtime(release).measured}
-        print_json("check", facts | {"counts": counts(findings), "findings": found})
-    else:
-        print_text(file, release, findings)
-    return DIFFERENT if any(finding.level is not Level.NOTE for finding in findings) else SAME
+    found = [finding.as_json() for finding in findings]
+    facts = {"file": file, "runtime": release, "measured": runtime(release).measured}
+    status = DIFFERENT if any(finding.level is not Level.NOTE for finding in findings) else SAME
+    content = facts | {"counts": counts(findings), "findings": found}
+    return Result(content, partial(print_text, file, release, findings), status)
 
 
 def print_text(file: str, release: str, findings: list[Finding]) -> None:

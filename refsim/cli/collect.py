@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import click
 
-from refsim.cli._main import SAME
-from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, print_table, say, shape_text, wrote
+from refsim.cli._options import folder_option
+from refsim.cli._output import print_table, say, shape_text, wrote
 from refsim.cli._target import target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core.counted import counted
-from refsim.device.collect import Given, collect, family_of, read, write
+from refsim.device.collect import Collected, Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
 
 COLUMNS = ("value", "output", "operator", "shape", "layout", "bytes")
@@ -33,15 +34,13 @@ def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str]
     help="Another part that expose --chunk wrote, and its outputs of the same run.",
 )
 @target_option("the one that EXPOSED was made for, else desktop")
-@json_option
 def command(
     exposed: str,
     outputs: tuple[str, ...],
     output: str,
     more: tuple[tuple[str, str], ...],
     family: TargetRow | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Read the OUTPUTS of a run of EXPOSED, a file that refsim expose wrote, and write its values as a dump.
 
     OUTPUTS is an .npz with out0, out1...; a folder of .npy or raw files; the BASE of executor_runner's BASE-0.bin; or
@@ -54,16 +53,18 @@ def command(
     write(output, collected)
     wrote(output, said=True)
     infos = list(collected.infos.values())
-    if as_json:
-        print_json("collect", {"file": exposed, "target": row.name, "dump": output, "values": infos})
-        return SAME
+    content = {"file": exposed, "target": row.name, "dump": output, "values": infos}
+    said = f"{counted(len(infos), 'value')} in {output}, layouts as on {row.name}{f', {why}' if why else ''}"
+    return Result(content, partial(_show, collected, said))
+
+
+def _show(collected: Collected, said: str) -> None:
     rows = []
-    for info in infos:
+    for info in collected.infos.values():
         held = collected.held[info["value"]]
         layout = (info["layout"] or info["dtype"]).removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
         nbytes = held.desc.nbytes if hasattr(held, "desc") else held.nbytes
         shape = shape_text(info["shape"])
         rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
     print_table(COLUMNS, rows, drop=("output", "bytes", "shape"))
-    say(f"{counted(len(infos), 'value')} in {output}, layouts as on {row.name}" + (f", {why}" if why else ""))
-    return SAME
+    say(said)

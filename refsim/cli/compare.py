@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -23,14 +24,13 @@ from refsim.cli._options import (
     RUNTIMES,
     executor_profile_option,
     html_option,
-    json_option,
     limit_option,
 )
-from refsim.cli._origins import COLUMN, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli._output import print_table, say, say_all
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
@@ -112,7 +112,6 @@ class Row:
 @limit_option
 @html_option
 @origin_option
-@json_option
 def command(
     file: str,
     executors: tuple[str, ...],
@@ -124,8 +123,7 @@ def command(
     limit: int,
     html: str | None,
     origin: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Run FILE on two executors, compare all bytes of every buffer, and explain the first buffer that differs.
 
     With two runtimes: say which values are others on the second one, and why.
@@ -134,7 +132,7 @@ def command(
     same.
     """
     if len(releases) > 1:
-        return _on_runtimes(file, releases, executors, GivenInputs(inputs, seed), family, profile, as_json)
+        return _on_runtimes(file, releases, executors, GivenInputs(inputs, seed), family, profile)
     names = [name for given in executors or ("cpu,gpu",) for name in given.split(",")]
     if len(names) != 2:
         raise Lacking(f"two executors are compared, not {len(names)}: -x cpu -x gpu")
@@ -178,16 +176,28 @@ def command(
     report = None if wrong is None else explain(wrong, names, limit, how)
     telling = Telling(names[1], runners[1])
     write_html(html, report, telling.texts(report))
-    if as_json:
-        content = {
-            "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
-            "same": same and whole.enough, "guards": guards, "unwatched": apart,
-            "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
-            "apart": telling.as_json(report), **as_json_of(whole.own),
-            **made.as_json(),
-        }  # fmt: skip
-        print_json("compare", content)
-        return whole.status(same)
+    content = {
+        "file": file, "executors": names, **found.as_json(), "buffers": [row.as_json() for row in rows],
+        "same": same and whole.enough, "guards": guards, "unwatched": apart,
+        "first": None if wrong is None else wrong.output, "report": None if report is None else report.as_json(),
+        "apart": telling.as_json(report), **as_json_of(whole.own),
+        **made.as_json(),
+    }  # fmt: skip
+
+    def show() -> None:
+        _print(names, rows, foreign, made)
+        say_all((*unwatched_lines(apart), *whole.lines(), *guards))
+        if wrong is not None:
+            say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
+            made.say(wrong.delegate, wrong.node)
+            if report is not None:
+                print_report(report, telling)
+
+    return Result(content, show, partial(whole.status, same))
+
+
+def _print(names: Sequence[str], rows: Sequence[Row], foreign: bool, made: Origins) -> None:
+    """The table of buffers, and how many of them differ."""
     columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
     cells = [[*(getattr(row, n) for n in columns), *made.cell(row.delegate, row.node)] for row in rows]
     print_table((*columns, *([COLUMN] if made else [])), cells, drop=("delegate", "bytes", "kernels"))
@@ -197,20 +207,12 @@ def command(
         known = f", {excused} of them by known defects of upstream" if excused else ""
         differ = f"{differing} {form(differing, 'differs', 'differ')}"
         say(f"{counted(len(rows), 'buffer')} on {names[0]} and {names[1]}: {differ}{known}")
-    for text in (*unwatched_lines(apart), *whole.lines(), *guards):
-        say(text)
-    if wrong is not None:
-        say(f"first: node {wrong.node} {wrong.operator}, {wrong.output}")
-        made.say(wrong.delegate, wrong.node)
-        if report is not None:
-            print_report(report, telling)
-    return whole.status(same)
 
 
 def _on_runtimes(
     file: str, releases: tuple[str, ...], executors: tuple[str, ...], asked: GivenInputs,
-    family: TargetRow | None, profile: Profile | None, as_json: bool,
-) -> int:  # fmt: skip
+    family: TargetRow | None, profile: Profile | None,
+) -> Result:  # fmt: skip
     from refsim.cli._runtimes import compare_runtimes
 
     if len(releases) != 2 or releases[0] == releases[1]:
@@ -218,7 +220,7 @@ def _on_runtimes(
     if len(executors) > 1:
         raise click.UsageError("give two executors or two runtimes, not both")
     name = (*executors, "cpu")[0]
-    return compare_runtimes(file, (releases[0], releases[1]), name, asked, family, profile, as_json)
+    return compare_runtimes(file, (releases[0], releases[1]), name, asked, family, profile)
 
 
 def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray) -> Row:

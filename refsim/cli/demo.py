@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -9,11 +11,11 @@ import numpy as np
 
 import refsim
 from refsim.cli._complete import Completeness
-from refsim.cli._execute import execute
+from refsim.cli._execute import Execution, execute
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, json_option
-from refsim.cli._output import print_json, print_table, say
-from refsim.cli._verb import verb
+from refsim.cli._options import executors_option
+from refsim.cli._output import print_table, say_all
+from refsim.cli._verb import Result, verb
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
 from refsim.core import choices
 from refsim.core.errors import FormatError
@@ -38,8 +40,7 @@ def bundled() -> dict[str, Path]:
 @verb("demo", "mixed_ops")
 @click.argument("name", default=DEFAULT)
 @executors_option
-@json_option
-def command(name: str, executors: str, as_json: bool) -> int:
+def command(name: str, executors: str) -> Result:
     """Run the bundled models: NAME (mixed_ops) with a table of its operators, then one line per model."""
     models = bundled()
     if name not in models:
@@ -71,22 +72,28 @@ def command(name: str, executors: str, as_json: bool) -> int:
                 "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
             }
         )
-        if model_name == name and not as_json:
-            say(f"{path.name}, run on {executors}; every packed buffer against {Path(recorded.path).name}")
-            say()
-            print_result(result, Path(recorded.path).name)
-            for verdict in verdicts:
-                say(verdict_text(verdict, io_path.name))
-            say()
+        if model_name == name:
+            against = Path(recorded.path).name
+            head = f"{path.name}, run on {executors}; every packed buffer against {against}"
+            told = [verdict_text(verdict, io_path.name) for verdict in verdicts]
+            first = partial(_show_one, head, result, against, told)
     same = all(
         s["outputs_same"] and s["bytes"] and not s["different"] and not s["not_compared"] for s in summaries
     )
-    if as_json:
-        print_json("demo", {"models": summaries, "same": same})
-    else:
+
+    def show() -> None:
+        first()
         heads = ("model", "operators", "buffers", "bytes", "different", "outputs", "ms")
         print_table(heads, [_brief(summary) for summary in summaries])
-    return SAME if same else DIFFERENT
+
+    return Result({"models": summaries, "same": same}, show, SAME if same else DIFFERENT)
+
+
+def _show_one(head: str, result: Execution, against: str, told: Sequence[str]) -> None:
+    """The model that was asked for, operator by operator."""
+    say_all((head, ""))
+    print_result(result, against)
+    say_all((*told, ""))
 
 
 def _brief(summary: dict[str, object]) -> tuple[object, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from importlib.util import find_spec
+from typing import Any
 
 from refsim.cli._device import devices
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, say
-from refsim.cli._verb import verb
+from refsim.cli._output import print_table, say
+from refsim.cli._verb import Result, verb
 from refsim.core.counted import form
 from refsim.core.gpu_fix import GPU_FIX, NO_KP
 
@@ -27,14 +28,15 @@ COLUMNS = (
 
 
 @verb("devices")
-@json_option
-def command(as_json: bool) -> int:
+def command() -> Result:
     """List the devices that you can name with `-x gpu:N`. The status is 3 if there is none."""
     found, built = devices(), find_spec("kp") is not None
-    if as_json:
-        rows = [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]
-        print_json("devices", {"devices": rows, "kp": built, "fix": None if built else GPU_FIX})
-        return SAME
+    rows = [{"executor": f"gpu:{d.index}", **asdict(d)} for d in found]
+    content = {"devices": rows, "kp": built, "fix": None if built else GPU_FIX}
+    return Result(content, partial(_show, found, built))
+
+
+def _show(found: Sequence[Any], built: bool) -> None:
     table = [
         (
             f"gpu:{d.index}",
@@ -52,4 +54,3 @@ def command(as_json: bool) -> int:
     print_table(COLUMNS, table, drop=("vulkan", "kind", "vendor", "memory bytes"))
     if not built:
         say(f"nothing runs on {form(len(found), 'it', 'them')}: {NO_KP}; fix: {GPU_FIX}")
-    return SAME

@@ -8,20 +8,18 @@ import shlex
 import click
 
 from refsim.bytediff import Report, diff
-from refsim.cli._buffers import raw_buffer, raw_files, show
+from refsim.cli._buffers import compared, raw_buffer, raw_files
 from refsim.cli._document import Document
 from refsim.cli._given import is_dump, pair_of
 from refsim.cli._options import (
     device_profile_option,
     html_option,
-    json_option,
     layout_option,
     limit_option,
     shape_option,
 )
-from refsim.cli._output import say
 from refsim.cli._sidecars import described, in_case, says, unlike_case, unlike_each_other
-from refsim.cli._verb import PROGRAM, Lacking, verb
+from refsim.cli._verb import PROGRAM, Lacking, Result, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
@@ -92,7 +90,6 @@ def _swapped(expected: str, actual: str) -> list[str]:
 )
 @limit_option
 @html_option
-@json_option
 def command(
     expected: str,
     actual: str,
@@ -103,8 +100,7 @@ def command(
     others: tuple[str, ...],
     limit: int,
     html: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Compare ACTUAL with EXPECTED, buffers of one tensor in any form that replay --actual reads, byte by byte."""
     if dump := next((path for path in (actual, expected) if is_dump(path)), None):
         raise _whole(expected, actual, dump)
@@ -141,8 +137,8 @@ def command(
     unlike = _unlike(expected, actual, stored, case or "", report.same)
     notes += [(line, False) for line in unlike]
     facts = {"expected": expected, "actual": actual, "of_case": texts, "of_run": unlike}
-    status = show("diff", report, as_json, html, notes, **facts)
-    if bound is None and not report.same and not as_json:
-        beside = next((path for path in (expected, actual) if in_case(path)), None)
-        say(HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir))
-    return status
+    if bound is not None or report.same:
+        return compared(facts, report, html, notes)
+    beside = next((path for path in (expected, actual) if in_case(path)), None)
+    hint = HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir)
+    return compared(facts, report, html, notes, hint)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import refsim
-from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, say
-from refsim.cli._verb import verb
+from refsim.cli._output import print_table, say
+from refsim.cli._verb import Result, verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.extras import INTEROP_FIX, TORCH_FIX
@@ -49,16 +50,17 @@ class Finding:
 
 
 @verb("doctor")
-@json_option
-def command(as_json: bool) -> int:
+def command() -> Result:
     """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""
     findings = [*interpreter(), processor(), *packages(), cache(), corpus(), *debian_packages()]
     found = executors()
     broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
-    if as_json:
-        content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
-        print_json("doctor", content | {"executors": [asdict(e) for e in found], "usable": not broken})
-        return UNAVAILABLE if broken else SAME
+    content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
+    content |= {"executors": [asdict(e) for e in found], "usable": not broken}
+    return Result(content, partial(_show, findings, found), UNAVAILABLE if broken else SAME)
+
+
+def _show(findings: Sequence[Finding], found: Sequence[ExecutorInfo]) -> None:
     rows = [(f.thing, f.status, f.detail, f.purpose) for f in findings]
     print_table(("what", "status", "detail", "for"), rows, drop=("for",))
     say()
@@ -66,7 +68,6 @@ def command(as_json: bool) -> int:
     for finding in findings:
         if finding.status == "missing":
             say(f"fix {finding.thing}: {finding.fix}")
-    return UNAVAILABLE if broken else SAME
 
 
 def interpreter() -> list[Finding]:

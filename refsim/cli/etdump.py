@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial as partial_of
+
 import click
 
 from refsim.cli._complete import named, partial_option
-from refsim.cli._options import executor_profile_option, json_option
-from refsim.cli._origins import COLUMN, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, shape_text
+from refsim.cli._options import executor_profile_option
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli._output import print_table, say, shape_text
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
@@ -36,7 +39,6 @@ DROP = ("run", "dtype", "instruction", "elements")
 @executor_profile_option
 @partial_option
 @origin_option
-@json_option
 def command(
     file: str,
     dump: str,
@@ -45,8 +47,7 @@ def command(
     profile: Profile | None,
     partial: bool,
     origin: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Compare what the delegates of FILE gave in a run, as ETDUMP recorded it, with the right bytes.
 
     Each delegate is computed on the inputs that it had in that run.
@@ -66,13 +67,15 @@ def command(
     wrong = [row for row in rows if row.differing]
     missing = [name for name in needed if name not in {row.value for row in rows}]
     enough = partial or not missing
-    if as_json:
-        content = {
-            "file": file, **aimed.as_json(), "etdump": dump, "calls": [row.as_json() for row in rows],
-            "same": not wrong and enough, "not_compared": missing, "partial": partial, **made.as_json(),
-        }  # fmt: skip
-        print_json("etdump", content)
-        return _status(dump, not wrong, needed, [] if enough else missing)
+    content = {
+        "file": file, **aimed.as_json(), "etdump": dump, "calls": [row.as_json() for row in rows],
+        "same": not wrong and enough, "not_compared": missing, "partial": partial, **made.as_json(),
+    }  # fmt: skip
+    status = partial_of(_status, dump, not wrong, needed, [] if enough else missing)
+    return Result(content, partial_of(_show, rows, wrong, missing, made), status)
+
+
+def _show(rows: Sequence[Gap], wrong: Sequence[Gap], missing: Sequence[str], made: Origins) -> None:
     table = [[*_cells(row), *made.cell(row.delegate, -1 if row.node is None else row.node)] for row in rows]
     print_table((*COLUMNS, *([COLUMN] if made else [])), table, DROP)
     elements, different = sum(row.elements for row in rows), sum(row.differing for row in rows)
@@ -86,7 +89,6 @@ def command(
         say(choices.more(len(wrong) - MOST_FIRST, "the table has all"))
     if missing:
         say(f"not recorded: {named(missing)}")
-    return _status(dump, not wrong, needed, [] if enough else missing)
 
 
 def _status(dump: str, same: bool, needed: list[str], missing: list[str]) -> int:

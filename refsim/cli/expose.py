@@ -8,11 +8,10 @@ from functools import partial
 
 import click
 
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table, say, shape_text, wrote
+from refsim.cli._options import output_option
+from refsim.cli._output import print_table, say, shape_text, wrote
 from refsim.cli._target import at_shapes, input_shape_option, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.cli.check import refusals
 from refsim.core import choices
 from refsim.core.errors import GraphError
@@ -76,7 +75,6 @@ class Byte(click.ParamType):
 )
 @input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
-@json_option
 def command(
     file: str,
     output: str,
@@ -87,8 +85,7 @@ def command(
     chunk: int | None,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
 
     Any device runs it with ExecuTorch's own runtime; refsim triage then judges the outputs. The program's own outputs
@@ -110,36 +107,28 @@ def command(
     for path in paths:
         wrote(path, said=True)
         wrote(path_of(path), said=True)
-    if as_json:
-        content = {
-            "file": file,
-            "files": [{"file": path, "manifest": path_of(path)} for path in paths],
-            "manifests": [one.manifest.as_json() for one in files],
-            "left_out": dict(files[0].manifest.left_out),
-        }
-        print_json("expose", content)
-        return SAME
+    content = {
+        "file": file,
+        "files": [{"file": path, "manifest": path_of(path)} for path in paths],
+        "manifests": [one.manifest.as_json() for one in files],
+        "left_out": dict(files[0].manifest.left_out),
+    }
+    return Result(content, partial(_show, file, files, paths, [] if way is not None else _as_values(files)))
+
+
+def _show(file: str, files: Sequence[Exposed], paths: Sequence[str], as_values: Sequence[str]) -> None:
     for one, path in zip(files, paths, strict=True):
         rows = []
         for row in one.manifest.outputs:
             if row.held is not None:
                 layout = row.held.layout or row.held.dtype
                 shape = shape_text(row.held.shape)
-                rows.append(
-                    (
-                        row.output,
-                        row.value,
-                        row.held.operator or "(input)",
-                        shape,
-                        layout,
-                        row.way,
-                        row.held.nbytes,
-                    )
-                )
+                operator = row.held.operator or "(input)"
+                rows.append((row.output, row.value, operator, shape, layout, row.way, row.held.nbytes))
         if len(paths) > 1:
             say(f"{path}:")
         print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
-    for name in () if way is not None else _as_values(files):
+    for name in as_values:
         say(f"as values: {name}, {NO_WORDS}")
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
@@ -153,7 +142,6 @@ def command(
         say(line, command=True)
     say(f"then: {_next(paths, files[0].whole)}", command=True)
     say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
-    return SAME
 
 
 def _as_values(files: Sequence[Exposed]) -> list[str]:

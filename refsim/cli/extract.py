@@ -5,17 +5,17 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import click
 import numpy as np
 
 from refsim.cli._buffers import GivenInputs, inputs_options
-from refsim.cli._main import SAME
-from refsim.cli._options import folder_option, json_option
-from refsim.cli._output import print_json, say, wrote
+from refsim.cli._options import folder_option
+from refsim.cli._output import say, wrote
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
 from refsim.device.single_output import FORMS
@@ -53,7 +53,6 @@ class _Found(Exception):
     help=f"Also write the call as {PROGRAM}, which any ExecuTorch runtime runs: with packed inputs as int32 words "
     f"({INPUTS}), or with all of them as constants and no inputs.",
 )
-@json_option
 def command(
     file: str,
     node: str | None,
@@ -62,8 +61,7 @@ def command(
     family: TargetRow | None,
     output: str,
     program: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Run FILE up to a node, and write that node's call, inputs, constants and output as a case.
 
     FILE may also be a case itself, as replay names it: OPERATOR/NUMBER writes one of the golden corpus.
@@ -71,7 +69,7 @@ def command(
     if is_name(file):
         _only_a_case(file, {"--node": node, "--input": inputs, "--random": seed, "--target": family})
         stored = open_case(file)
-        return _write(stored, output, program, file, {}, as_json)
+        return _write(stored, output, program, file, {})
     if node is None:
         raise Lacking("give the node with --node NUMBER")
     asked = GivenInputs(inputs, seed)
@@ -100,7 +98,7 @@ def command(
     facts = {"node": wanted.number, "delegate": delegate, **aimed.as_json()}
     run = identity(model.path, given)
     made = Stored(note, bound, bound.call.expected(bound.inputs), run, seen[0].output)
-    return _write(made, output, program, f"{file}: {wanted}", {"file": file, **facts}, as_json)
+    return _write(made, output, program, f"{file}: {wanted}", {"file": file, **facts})
 
 
 def _only_a_case(file: str, given: Mapping[str, object]) -> None:
@@ -116,8 +114,7 @@ def _write(
     program: str | None,
     where: str,
     more: Mapping[str, object],
-    as_json: bool,
-) -> int:
+) -> Result:
     """The folder of a case, and what was written."""
     bound, note = made.bound, made.name
     files = contents(bound, made.expected, note, made.run if made.run.as_json() else None, made.value)
@@ -129,23 +126,24 @@ def _write(
         "file": where, "operator": bound.call.op.name, "case": output,
         "files": [{"file": name, "bytes": len(data)} for name, data in files.items()], **more,
     }  # fmt: skip
-    if as_json:
-        print_json("extract", facts)
-    else:
-        say(f"{output}: {note}")
-        if program is not None:
-            given = f", inputs {output}/{INPUTS}" if INPUTS in files else ", no inputs"
-            say(
-                f"run {output}/{PROGRAM} with ExecuTorch's runtime on the device{given}; "
-                f"then: refsim replay {output} --actual OUTPUT",
-                command=True,
-            )
-            say(f"OUTPUT: {FORMS}")
-        else:
-            say(f"run it again: refsim replay {output}", command=True)
-            if _alone(bound):
-                say("for ExecuTorch's runtime on a device: --pte words also writes a program of this call")
-    return SAME
+    given = None if program is None else f"inputs {output}/{INPUTS}" if INPUTS in files else "no inputs"
+    return Result(facts, partial(_show, output, note, given, _alone(bound)))
+
+
+def _show(output: str, note: str, given: str | None, alone: bool) -> None:
+    """``given``: what the program gets that was written, if one was; ``alone``: whether there can be one."""
+    say(f"{output}: {note}")
+    if given is not None:
+        say(
+            f"run {output}/{PROGRAM} with ExecuTorch's runtime on the device, {given}; "
+            f"then: refsim replay {output} --actual OUTPUT",
+            command=True,
+        )
+        say(f"OUTPUT: {FORMS}")
+        return
+    say(f"run it again: refsim replay {output}", command=True)
+    if alone:
+        say("for ExecuTorch's runtime on a device: --pte words also writes a program of this call")
 
 
 def _alone(bound: BoundCase) -> bool:

@@ -9,12 +9,11 @@ from typing import Any
 import click
 
 from refsim.cli._execute import kernels, note
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option, runtime_option, threads_option
+from refsim.cli._options import runtime_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, shape_text, wrote
+from refsim.cli._output import print_table, say, shape_text, wrote
 from refsim.cli._target import at_shapes, input_shape_option, opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.cli._written import Written
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
@@ -35,7 +34,6 @@ DROP = ("kernels", "inputs", "bytes", "output")
 
 @verb("inspect", "model.pte")
 @click.argument("file")
-@click.option("--graph", "as_dot", is_flag=True, help="Print the graph in DOT instead, for dot -Tsvg.")
 @click.option(
     "--model-explorer",
     "explorer",
@@ -79,10 +77,8 @@ DROP = ("kernels", "inputs", "bytes", "output")
 @runtime_option
 @origin_option
 @threads_option
-@json_option
 def command(
     file: str,
-    as_dot: bool,
     explorer: str | None,
     html: str | None,
     verdicts: str | None,
@@ -94,21 +90,16 @@ def command(
     release: str,
     origin: str | None,
     threads: int,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
     aimed = opened(file, family, runs=as_plan, shaped=lambda model: at_shapes(model, given), release=release)
     model = aimed.model
-    if as_json and as_dot:
-        raise click.UsageError("--graph and --json exclude each other")
-    if as_plan and as_dot:
-        raise click.UsageError("--graph and --plan exclude each other")
     if routes and not as_plan:
         raise click.UsageError("--route needs --plan")
     if verdicts is not None and html is None:
         raise click.UsageError("--verdicts needs --html")
-    if runner is not None and (as_plan or as_dot):
-        raise click.UsageError("--executor excludes --plan and --graph")
+    if runner is not None and as_plan:
+        raise click.UsageError("--executor excludes --plan")
     wrong = [route for route in routes if route.count("=") != 1]
     if wrong:
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
@@ -116,37 +107,32 @@ def command(
     if explorer is not None:
         from refsim.cli._model_explorer import write_graph
 
-        write_graph(explorer, model, made, said=as_dot)
+        write_graph(explorer, model, made)
     if html is not None:
         from refsim.cli._graph_page import page
 
         atomic_write.write(html, page(model, made, changes(model), verdicts).encode())
-        wrote(html, said=as_dot)
+        wrote(html)
     if as_plan:
-        from refsim.cli._plan import show_plan  # imports the native executor and a compiler
+        from refsim.cli._plan import plan_of  # imports the native executor and a compiler
 
-        show_plan(file, model, threads, dict(route.split("=") for route in routes), as_json)
-    elif as_dot:
-        for line in dot(model):
-            say(line)
-        for path in filter(None, (explorer, html)):
-            say(f"// wrote {path}")  # a comment, as dot reads what is printed
-    elif as_json:
-        taken = taken_kernels(model, runner)
-        delegates = [
-            describe(number, graph, taken) | dynamic(model, number) for number, graph in model.graphs.items()
-        ]
-        facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
-        if held := bounds(model):
-            facts["bounds"] = [{"input": i, "dtype": str(r.dtype), "shape": list(r.sizes)} for i, r in held]
-        print_json("inspect", {**facts, **made.as_json()})
-    else:
+        return plan_of(file, model, threads, dict(route.split("=") for route in routes))
+    taken = taken_kernels(model, runner)
+    delegates = [
+        describe(number, graph, taken) | dynamic(model, number) for number, graph in model.graphs.items()
+    ]
+    facts = {"file": file, **aimed.as_json(), "plan": plan_steps(model), "delegates": delegates}
+    if held := bounds(model):
+        facts["bounds"] = [{"input": i, "dtype": str(r.dtype), "shape": list(r.sizes)} for i, r in held]
+
+    def show() -> None:
         if family is not None:
             say(aimed.line())
-        print_text(file, model, made, taken_kernels(model, runner))
+        print_text(file, model, made, delegates)
         say()
         say(pointer(model.path, release), command=True)
-    return SAME
+
+    return Result({**facts, **made.as_json()}, show)
 
 
 def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str]:
@@ -177,15 +163,15 @@ def dynamic(model: Model, delegate: int) -> dict[str, Any]:
     return held if model.bound is None else held | {"memory": memory(model.bound.graphs[delegate])}
 
 
-def print_text(file: str, model: Model, made: Origins, taken: Mapping[tuple[int, int], str]) -> None:
+def print_text(file: str, model: Model, made: Origins, delegates: Sequence[dict[str, Any]]) -> None:
     say(f"{file}: {counted(len(model.graphs), 'Vulkan delegate')}")
     steps = plan_steps(model)
     if steps:
         say(f"plan: {', '.join(steps)}")
     for name, row in bounds(model):
         say(f"{name}: {row.dtype}, up to {shape_text(row.sizes)}")
-    for graph_number, graph in model.graphs.items():
-        facts = describe(graph_number, graph, taken) | dynamic(model, graph_number)
+    for facts in delegates:
+        graph_number = facts["delegate"]
         say()
         given = f"inputs {_values(facts['inputs'])}" if facts["inputs"] else "no inputs"
         say(f"delegate {graph_number}: {given}; outputs {_values(facts['outputs'])}")
@@ -286,40 +272,6 @@ def changes(model: Model) -> dict[str, str]:
             name = value_name(number, outputs[t["node"]][0])
             found[name] = f"{_short_layout(t['from'])} -> {_short_layout(t['to'])}"
     return found
-
-
-def dot(model: Model) -> Iterator[str]:
-    """The delegates' graphs: a box per node, an edge per activation with its shape and layout."""
-    yield "digraph refsim {"
-    yield '  rankdir=TB; node [shape=box, fontname="monospace"]; edge [fontname="monospace", fontsize=10];'
-    for number, graph in model.graphs.items():
-        yield f'  subgraph cluster_{number} {{ label="delegate {number}";'
-        writer: dict[int, str] = {}
-        for at, value in enumerate(graph.inputs):
-            writer[value] = f"d{number}_in{at}"
-            yield f'    {writer[value]} [label="input {at}", shape=oval];'
-        for node in graph.nodes:
-            name = f"d{number}_n{node.number}"
-            yield f"    {name} [label={_quoted(node.operator)}];"
-            for value in dict.fromkeys(refs(node.args)):
-                if value in writer:
-                    yield _edge(writer[value], name, graph.tensors[value])
-            writer |= dict.fromkeys(node.outputs, name)
-        for at, value in enumerate(graph.outputs):
-            yield f'    d{number}_out{at} [label="output {at}", shape=oval];'
-            if value in writer:
-                yield _edge(writer[value], f"d{number}_out{at}", graph.tensors[value])
-        yield "  }"
-    yield "}"
-
-
-def _edge(source: str, target: str, tensor: Tensor) -> str:
-    return f"    {source} -> {target} [label={_quoted(f'{shape_text(tensor.shape)} {_layout(tensor)}')}];"
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
 
 
 def _operator(number: int, graph: Graph, node: Node, taken: Mapping[tuple[int, int], str]) -> dict[str, Any]:

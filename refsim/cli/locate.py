@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
 import click
 
-from refsim.cli._main import SAME
-from refsim.cli._options import Numbers, json_option, layout_option, shape_option
-from refsim.cli._output import print_json, say
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._options import Numbers, layout_option, shape_option
+from refsim.cli._output import say
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.tensor import TensorDesc
@@ -18,10 +21,9 @@ from refsim.core.tensor import TensorDesc
 @shape_option()
 @click.option("--byte", type=int, help="A byte of the buffer, counted from 0.")
 @click.option("--index", type=Numbers("index"), help="An element, outermost first: n,c,h,w.")
-@json_option
 def command(
-    layout: Layout, shape: tuple[int, ...], byte: int | None, index: tuple[int, ...] | None, as_json: bool
-) -> int:
+    layout: Layout, shape: tuple[int, ...], byte: int | None, index: tuple[int, ...] | None
+) -> Result:
     """Print byte, word, lane, block and index of one element of a buffer, or of a byte of its padding."""
     desc = TensorDesc(shape, layout)
     if (byte is None) == (index is None):
@@ -40,14 +42,14 @@ def command(
         "index": list(place.index),
         "kind": place.kind.label,
     }
-    if as_json:
-        print_json("locate", facts)
-        return SAME
+    return Result(facts, partial(_show, facts, len(place.index) - len(shape)))
+
+
+def _show(facts: Mapping[str, Any], ones: int) -> None:
+    """``ones``: dims in front of the shape that the index also has."""
     for name, value in facts.items():
         if value is not None:
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            if name == "index" and len(place.index) > len(shape):
-                ones = [1] * (len(place.index) - len(shape))
-                text += f" of {','.join(map(str, [*ones, *shape]))}"
+            if name == "index" and ones > 0:
+                text += f" of {','.join(map(str, [*[1] * ones, *facts['shape']]))}"
             say(f"{name.replace('_', ' '):<16}{text}")
-    return SAME

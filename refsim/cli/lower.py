@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import json_option
-from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._output import print_table, say, say_all, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.cli._written import Written
 from refsim.cli.check import pointer
 from refsim.core import strict_json
@@ -56,7 +56,6 @@ REPORT = "report.json"
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs that --check draws.")
 @click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
 @target_option()
-@json_option
 def command(
     file: str,
     output: str | None,
@@ -65,8 +64,7 @@ def command(
     seed: int,
     explain: str | None,
     family: TargetRow | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
     exported = load(file, trust)
     # torch is there, or load would have said so
@@ -77,12 +75,7 @@ def command(
     lowered = lower(exported, file)
     if explain is not None:
         lines = report.explain(lowered, explain)
-        if as_json:
-            print_json("lower", {"file": file, "explain": explain, "lines": lines})
-        else:
-            for line in lines:
-                say(line)
-        return SAME
+        return Result({"file": file, "explain": explain, "lines": lines}, partial(say_all, lines))
     row = family or named(DEFAULT)
     built = report.graphs(lowered, row.target())
     content = {"file": file, "target": row.name, **report.report(lowered, built)}
@@ -109,11 +102,7 @@ def command(
                 writer.write(name, data)
         wrote(output, said=True)
     content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
-    if as_json:
-        print_json("lower", content)
-    else:
-        print_text(file, content, output)
-    return DIFFERENT if wrong else SAME
+    return Result(content, partial(print_text, file, content, output), DIFFERENT if wrong else SAME)
 
 
 def print_text(file: str, content: dict[str, Any], output: str | None) -> None:

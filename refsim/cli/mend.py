@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import partial
+from typing import Any
 
 import click
 
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option, output_option
-from refsim.cli._output import print_json, print_table, say, wrote
-from refsim.cli._verb import verb
+from refsim.cli._options import output_option
+from refsim.cli._output import print_table, say, wrote
+from refsim.cli._verb import Result, verb
 from refsim.cli.check import pointer
 from refsim.core import atomic_write
 from refsim.core.counted import counted
@@ -24,8 +25,7 @@ RUNTIME = "webgpu"
 @verb("mend", "model.pte -o mended.pte")
 @click.argument("file")
 @output_option("the mended file")
-@json_option
-def command(file: str, output: str, as_json: bool) -> int:
+def command(file: str, output: str) -> Result:
     """Store the scalars of FILE, a .pte or a delegate blob, with the types that ExecuTorch's WebGPU runtime reads.
 
     The exporter stores equal scalars once, with the type of the first. That runtime reads a scalar of another type as
@@ -34,13 +34,12 @@ def command(file: str, output: str, as_json: bool) -> int:
     data, rows = mended(read_file(file, suffix=".pte"), file)
     atomic_write.write(output, data)
     wrote(output, said=True)
-    if as_json:
-        print_json("mend", {"file": file, "written": output, "mended": [asdict(row) for row in rows]})
-        return SAME
+    scalars = [asdict(row) for row in rows]
+    return Result({"file": file, "written": output, "mended": scalars}, partial(_show, output, scalars))
+
+
+def _show(output: str, rows: list[dict[str, Any]]) -> None:
     if rows:
-        print_table(
-            COLUMNS, [tuple(asdict(row)[name] for name in COLUMNS) for row in rows], drop=("delegate",)
-        )
+        print_table(COLUMNS, [tuple(row[name] for name in COLUMNS) for row in rows], drop=("delegate",))
     say(f"wrote {output}: {counted(len(rows), 'scalar')} stored with another type")
     say(pointer(output, RUNTIME), command=True)
-    return SAME

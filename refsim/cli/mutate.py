@@ -11,8 +11,7 @@ from typing import Any
 import click
 
 import refsim
-from refsim.cli._options import json_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import json_option, verb
 from refsim.cli._written import Written
 from refsim.core.errors import ParameterError
 

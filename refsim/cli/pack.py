@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import click
 import numpy as np
 
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option, layout_option, output_option
-from refsim.cli._output import print_json, say, shape_text, wrote
-from refsim.cli._verb import verb
+from refsim.cli._options import layout_option, output_option
+from refsim.cli._output import say, shape_text, wrote
+from refsim.cli._verb import Result, verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
@@ -56,7 +56,6 @@ _BYTE = Byte()
     "--array", "chosen", metavar="NAME", help="The array to take of an .npz that holds several: out0."
 )
 @click.option("--sidecar", is_flag=True, help="Also write a .json beside it with shape, layout and dtype.")
-@json_option
 def command(
     file: str,
     layout: Layout,
@@ -65,8 +64,7 @@ def command(
     word: int,
     chosen: str | None,
     sidecar: bool,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Write FILE (.npy, or .npz with one array; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
     array = npz.read_array(file, chosen)
     need = np.int8 if layout.packed_int8 else np.float32
@@ -89,8 +87,5 @@ def command(
         "bytes": buffer.desc.nbytes,
         "elements": buffer.desc.numel,
     }
-    if as_json:
-        print_json("pack", facts)
-    else:
-        say(f"{output}: {counted(buffer.desc.nbytes, 'byte')}, {shape_text(array.shape)} in {layout}")
-    return SAME
+    line = f"{output}: {counted(buffer.desc.nbytes, 'byte')}, {shape_text(array.shape)} in {layout}"
+    return Result(facts, partial(say, line))

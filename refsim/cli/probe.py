@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import click
 
 from refsim.cli._device import probe
-from refsim.cli._main import SAME
-from refsim.cli._options import folder_option, json_option, output_option
-from refsim.cli._output import print_json, print_table, say, wrote
-from refsim.cli._verb import verb
+from refsim.cli._options import folder_option, output_option
+from refsim.cli._output import print_table, say, wrote
+from refsim.cli._verb import Result, verb
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
 from refsim.device.outputs import IN_FOLDER
@@ -47,10 +49,9 @@ class Device(click.ParamType):
     help="With --outputs: what the profile is called, if none that has a name here computes so.",
 )
 @output_option("the profile and what was measured, as JSON", required=False)
-@json_option
 def command(
-    device: int | None, folder: str | None, outputs: str | None, name: str, output: str | None, as_json: bool
-) -> int:
+    device: int | None, folder: str | None, outputs: str | None, name: str, output: str | None
+) -> Result:
     """Measure how DEVICE handles rounding, fused operations, denormals, division, conversion and packed dot products.
 
     DEVICE is a number of `refsim devices`, also as gpu:NUMBER; 0 by default. The status is 3 if there is no such
@@ -62,31 +63,31 @@ def command(
     if folder is not None:
         if output is not None:
             raise click.UsageError("--output is for what was measured: it goes with --outputs")
-        return _write(folder, as_json)
+        return _write(folder)
     if outputs is not None:
-        return _read(outputs, name, output, as_json)
+        return _read(outputs, name, output)
     findings = probe(device or 0)
     profile = findings.to_profile()
     if output:
         profiles.write(output, profile, measured=findings.as_json())
         wrote(output)
-    if as_json:
-        return _json(profile, findings.as_json())
+    return Result(_content(profile, findings.as_json()), partial(_show_findings, findings, profile))
+
+
+def _show_findings(findings: Any, profile: Profile | None) -> None:
     say(f"{findings.device} ({findings.driver})")
     print_table(("question", "answer"), findings.rows())
     for remark in findings.remarks():
         say(f"no profile has this: {remark}")
     say(f"numerics profile: {profile.name if profile else 'none describes this device'}")
-    return SAME
 
 
-def _json(profile: Profile | None, measured: dict[str, object]) -> int:
+def _content(profile: Profile | None, measured: dict[str, object]) -> dict[str, object]:
     content = profiles.as_json(profile, measured=measured)
-    print_json("probe", {key: value for key, value in content.items() if key != "schema"})
-    return SAME
+    return {key: value for key, value in content.items() if key != "schema"}
 
 
-def _write(folder: str, as_json: bool) -> int:
+def _write(folder: str) -> Result:
     """The programs, as a new folder."""
     from refsim.device.probe import files
     from refsim.formats.cases import write_folder
@@ -95,17 +96,17 @@ def _write(folder: str, as_json: bool) -> int:
     write_folder(folder, written)
     wrote(folder, said=True)
     rows = [{"file": file, "bytes": len(data)} for file, data in written.items()]
-    if as_json:
-        print_json("probe", {"folder": folder, "files": rows})
-        return SAME
+    return Result({"folder": folder, "files": rows}, partial(_show_files, folder, rows))
+
+
+def _show_files(folder: str, rows: list[dict[str, Any]]) -> None:
     print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
     say(f"run each file in {folder} without inputs, and save all outputs in one folder")
     say("then: refsim probe --outputs OUTPUTS -o profile.json", command=True)
     say(f"OUTPUTS: {IN_FOLDER}")
-    return SAME
 
 
-def _read(outputs: str, name: str, output: str | None, as_json: bool) -> int:
+def _read(outputs: str, name: str, output: str | None) -> Result:
     """The answers in a folder of outputs."""
     from refsim.device.probe import read
 
@@ -117,8 +118,10 @@ def _read(outputs: str, name: str, output: str | None, as_json: bool) -> int:
     if output is not None:
         profiles.write(output, profile, measured=measured)
         wrote(output)
-    if as_json:
-        return _json(profile, measured)
+    return Result(_content(profile, measured), partial(_show_outputs, found, profile))
+
+
+def _show_outputs(found: Any, profile: Profile | None) -> None:
     print_table(("question", "answer", "decides"), found.rows())
     for line in found.remarks():
         say(f"no profile has this: {line}")
@@ -131,4 +134,3 @@ def _read(outputs: str, name: str, output: str | None, as_json: bool) -> int:
             "numerics profile: none; "
             + ("not everything is known" if found.unknown() else "none has these answers")
         )
-    return SAME

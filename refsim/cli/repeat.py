@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import click
@@ -18,14 +19,13 @@ from refsim.cli._options import (
     EXECUTORS,
     executor_profile_option,
     html_option,
-    json_option,
     limit_option,
     threads_option,
 )
-from refsim.cli._output import print_json, print_table, say
+from refsim.cli._output import print_table, say_all
 from refsim.cli._progress import progress
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
@@ -64,7 +64,6 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 @threads_option
 @limit_option
 @html_option
-@json_option
 def command(
     file: str,
     name: str,
@@ -76,8 +75,7 @@ def command(
     threads: int,
     limit: int,
     html: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Run FILE many times on the same inputs, and compare all bytes of every buffer between the runs.
 
     If they differ, the verb names the first operator whose results differ, the elements that change, and the result
@@ -96,25 +94,27 @@ def command(
     write_html(html, report, telling.texts(report))
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
     whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))
-    if as_json:
-        content = {
-            "file": file, "executor": name, **aimed.as_json(), "runs": found.runs,
-            "same": found.same and whole.enough,
-            "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
-            "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
-            "buffers": [_facts(b) for b in found.buffers],
-            "first": None if found.first is None else _first(found, found.first, judged),
-            "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
-            **as_json_of(whole.own),
-        }  # fmt: skip
-        print_json("repeat", content)
-        return whole.status(found.same)
+    content = {
+        "file": file, "executor": name, **aimed.as_json(), "runs": found.runs,
+        "same": found.same and whole.enough,
+        "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
+        "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
+        "buffers": [_facts(b) for b in found.buffers],
+        "first": None if found.first is None else _first(found, found.first, judged),
+        "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
+        **as_json_of(whole.own),
+    }  # fmt: skip
+    show = partial(_show, name, found, judged, whole, telling)
+    return Result(content, show, partial(whole.status, found.same))
+
+
+def _show(
+    name: str, found: Repeated, judged: Judgement | None, whole: Completeness, telling: Telling
+) -> None:
     print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers], drop=("delegate", "bytes"))
-    for line in (*_lines(name, found, judged), *whole.lines()):
-        say(line)
-    if report is not None:
-        print_report(report, telling)
-    return whole.status(found.same)
+    say_all((*_lines(name, found, judged), *whole.lines()))
+    if judged is not None and judged.report is not None:
+        print_report(judged.report, telling)
 
 
 def _cells(buffer: Buffer) -> list[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import click
@@ -11,11 +12,11 @@ from refsim.bytediff import Report, diff
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import (
     all_bytes_option,
+    compared,
     launched,
     print_report,
     raw_buffer,
     raw_files,
-    show,
     write_html,
     written_by,
 )
@@ -25,12 +26,11 @@ from refsim.cli._options import (
     device_profile_option,
     executors_option,
     html_option,
-    json_option,
     limit_option,
 )
-from refsim.cli._output import print_json, say
+from refsim.cli._output import say
 from refsim.cli._sidecars import unlike_case
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
 from refsim.device.single_output import FORMS
@@ -61,7 +61,6 @@ from refsim.ops.base.binding import BoundCase
 @all_bytes_option
 @limit_option
 @html_option
-@json_option
 def command(
     case: str,
     actual: str | None,
@@ -71,8 +70,7 @@ def command(
     all_bytes: bool,
     limit: int,
     html: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Run one operator call: CASE is a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
 
     Without --actual the executors run the case, and every byte is compared. With --actual, padding that a device
@@ -93,7 +91,7 @@ def command(
         )
         texts = unlike_case(actual, stored, case, report.same)
         notes = [(line, False) for line in texts]
-        return show("replay", report, as_json, html, notes, case=case, actual=actual, of_run=texts)
+        return compared({"case": case, "actual": actual, "of_run": texts}, report, html, notes)
     reports: dict[str, Report] = {}
     kernels: dict[str, Foreign] = {}
     runners: dict[str, Executor] = {}
@@ -112,7 +110,7 @@ def command(
     telling = {name: Telling(name, runner) for name, runner in runners.items()}
     shown = next((name for name, r in reports.items() if not r.same), next(iter(reports)))
     write_html(html, reports[shown], telling[shown].texts(reports[shown]))
-    return _show_all(case, reports, kernels, telling, guards, as_json)
+    return _result(case, reports, kernels, telling, guards)
 
 
 class Foreign(NamedTuple):
@@ -139,31 +137,37 @@ def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreig
     return Foreign(source, judged(bound, result, defects=source.forgiven), module, runner.stores(bound.call))
 
 
-def _show_all(
+def _result(
     case: str,
     reports: dict[str, Report],
     kernels: dict[str, Foreign],
     telling: dict[str, Telling],
     guards: dict[str, str],
-    as_json: bool,
-) -> int:
+) -> Result:
     same = all(r.same or (name in kernels and kernels[name].known) for name, r in reports.items())
     same = same and not guards
     idle = [name for name, row in kernels.items() if row.source.whose != YOURS]
-    if as_json:
-        content = {
-            "case": case,
-            "executors": {
-                name: {**r.as_json(), "apart": telling[name].as_json(r)} for name, r in reports.items()
-            },
-            "same": same and not idle,
-            "guards": guards,
-        }
-        if kernels:
-            content["sources"] = {name: vars(row.source) for name, row in kernels.items()}
-            content["judged"] = {name: row.judged.as_json() for name, row in kernels.items()}
-        print_json("replay", content)
-        return _status(same, idle, kernels)
+    content = {
+        "case": case,
+        "executors": {
+            name: {**r.as_json(), "apart": telling[name].as_json(r)} for name, r in reports.items()
+        },
+        "same": same and not idle,
+        "guards": guards,
+    }
+    if kernels:
+        content["sources"] = {name: vars(row.source) for name, row in kernels.items()}
+        content["judged"] = {name: row.judged.as_json() for name, row in kernels.items()}
+    show = partial(_show, reports, kernels, telling, guards)
+    return Result(content, show, partial(_status, same, idle, kernels))
+
+
+def _show(
+    reports: dict[str, Report],
+    kernels: dict[str, Foreign],
+    telling: dict[str, Telling],
+    guards: dict[str, str],
+) -> None:
     for name, report in reports.items():
         if name in guards:
             say(guards[name])
@@ -176,7 +180,6 @@ def _show_all(
                     say(f"{name}: {line}")
             if row.known:
                 say(f"{name}: {row.judged}")
-    return _status(same, idle, kernels)
 
 
 def _status(same: bool, idle: Sequence[str], kernels: Mapping[str, Foreign]) -> int:

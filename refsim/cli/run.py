@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial as partial_of
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,22 +13,21 @@ import numpy as np
 
 from refsim.cli._buffers import GivenInputs, inputs_options
 from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
-from refsim.cli._execute import COLUMNS, DROP, Result, execute, misshaped, unwatched_lines
+from refsim.cli._execute import COLUMNS, DROP, Execution, execute, misshaped, unwatched_lines
 from refsim.cli._given import recorded as dump_at
 from refsim.cli._given import same_run
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import (
     executor_profile_option,
     executors_option,
-    json_option,
     output_option,
     runtime_option,
     threads_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, shape_text, wrote
+from refsim.cli._output import print_table, say, say_all, shape_text, wrote
 from refsim.cli._target import opened, target_option
-from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._verb import PROGRAM, Result, verb
 from refsim.cli._written import Pattern, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
@@ -81,7 +81,6 @@ EXPECTED_NAMES = ("out", "upstream_out")
     "--memory", is_flag=True, help="Print how much memory the executor cpu holds while it runs each delegate."
 )
 @origin_option
-@json_option
 def command(
     file: str,
     inputs: str | None,
@@ -99,8 +98,7 @@ def command(
     expect: str | None,
     memory: bool,
     origin: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     recorded = dump_at(golden, file) if golden else None
     asked = GivenInputs(inputs, seed)
@@ -147,42 +145,35 @@ def command(
     fix = fix_of(recorded, model)
     whole = Completeness(golden, result.needed, result.compared, partial, notes, fix) if golden else None
     wrong = misshaped(model)
-    if as_json:
-        print_json(
-            "run",
-            {
-                "file": file,
-                "executors": list(result.outputs),
-                **aimed.as_json(),
-                "nodes": [row.as_json() for row in result.rows],
-                "outputs": verdicts,
-                "unwatched": result.apart,
-                **({"upstream": wrong} if wrong else {}),
-                "dumped": result.dumped,
-                "golden": golden,
-                "golden_without_buffer": result.unmatched,
-                "same": same and (whole is None or whole.enough),
-                **({} if whole is None else whole.as_json()),
-                **made.as_json(),
-                **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
-            },
-        )
-    else:
+    content = {
+        "file": file,
+        "executors": list(result.outputs),
+        **aimed.as_json(),
+        "nodes": [row.as_json() for row in result.rows],
+        "outputs": verdicts,
+        "unwatched": result.apart,
+        **({"upstream": wrong} if wrong else {}),
+        "dumped": result.dumped,
+        "golden": golden,
+        "golden_without_buffer": result.unmatched,
+        "same": same and (whole is None or whole.enough),
+        **({} if whole is None else whole.as_json()),
+        **made.as_json(),
+        **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
+    }
+
+    def show() -> None:
         print_result(result, golden, made)
         if golden:
             say(aimed.line())
-        for line in whole.lines() if whole is not None else ():
-            say(line)
+        say_all(whole.lines() if whole is not None else ())
         for name in result.outputs:
             say(steps_text(result, name))
-            for line in host_lines(result, name):
-                say(line)
-        for verdict in verdicts:
-            say(verdict_text(verdict, expect))
+            say_all(host_lines(result, name))
+        say_all(verdict_text(verdict, expect) for verdict in verdicts)
         for one in wrong:
             say(f"ExecuTorch differs at this shape: node {one['node']} {one['operator']}: {one['what']}")
-        for line in unwatched_lines(result.apart):
-            say(line)
+        say_all(unwatched_lines(result.apart))
         if not same:
             chosen = ["--target", family.name] if family is not None else []
             words = [file, *(["-i", inputs] if inputs else ["--random", str(seed)]), *chosen]
@@ -194,12 +185,12 @@ def command(
             say(f"memory of delegate {number} as a whole: {found}")
         if dump:
             say(f"{counted(len(result.dumped), 'buffer')} written to {dump[1]}")
-    if whole is not None:
-        return whole.status(same)
-    return SAME if same else DIFFERENT
+
+    right = SAME if same else DIFFERENT
+    return Result(content, show, right if whole is None else partial_of(whole.status, same))
 
 
-def _other_inputs(result: Result) -> str:
+def _other_inputs(result: Execution) -> str:
     """Whether buffers may be of other inputs: the first one differs, and `bisect` looks for such inputs."""
     row = next((row for row in result.rows if row.checks), None)
     if row is None or not any(check.different for check in row.checks.values()):
@@ -209,7 +200,7 @@ def _other_inputs(result: Result) -> str:
     )
 
 
-def memory_of(model: Model, result: Result, threads: int) -> dict[int, Memory]:
+def memory_of(model: Model, result: Execution, threads: int) -> dict[int, Memory]:
     """What the executor cpu holds for a whole run, by delegate. If it was asked to run, of the plans that ran."""
     from refsim.exec.cpu import NativeExecutor
 
@@ -219,7 +210,7 @@ def memory_of(model: Model, result: Result, threads: int) -> dict[int, Memory]:
     return {number: executor.session(graph, watched[number]).memory for number, graph in model.graphs.items()}
 
 
-def steps_text(result: Result, executor: str) -> str:
+def steps_text(result: Execution, executor: str) -> str:
     """How many steps an executor took, and what kept it from taking fewer."""
     steps = {(row.delegate, row.steps[executor][0]) for row in result.rows}
     nodes = {(row.delegate, row.node) for row in result.rows}
@@ -231,7 +222,7 @@ def steps_text(result: Result, executor: str) -> str:
     return f"{text}; {counted(watched, 'buffer')} {kept} alone"
 
 
-def host_lines(result: Result, executor: str) -> Iterator[str]:
+def host_lines(result: Execution, executor: str) -> Iterator[str]:
     """Which operators the host computed in place of the executor's device, how long that took, and why it did."""
     rows = [row for row in result.rows if executor in row.on_host]
     if not rows:
@@ -245,7 +236,7 @@ def host_lines(result: Result, executor: str) -> Iterator[str]:
         yield f"  {', '.join(f'{name} x {n}' if n > 1 else name for name, n in names.items())}: {why}"
 
 
-def sources_lines(result: Result, executor: str) -> Iterator[str]:
+def sources_lines(result: Execution, executor: str) -> Iterator[str]:
     """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
     found = {(row.delegate, row.node): row for row in result.rows if executor in row.sources}
     yours = sum(row.sources[executor].whose == YOURS for row in found.values())
@@ -260,7 +251,7 @@ def sources_lines(result: Result, executor: str) -> Iterator[str]:
             yield f"{executor}: node {row.node} {row.operator}: known defect of upstream: {', '.join(row.known)}"
 
 
-def print_result(result: Result, golden: str | None, made: Origins | None = None) -> None:
+def print_result(result: Execution, golden: str | None, made: Origins | None = None) -> None:
     """The table of operators, and what came of the comparison."""
     executors = list(result.outputs)
     heads = [f"{name} ms" for name in executors]
@@ -280,13 +271,12 @@ def print_result(result: Result, golden: str | None, made: Origins | None = None
     if made:
         made.say_summary()
     for name in foreign:
-        for line in sources_lines(result, name):
-            say(line)
+        say_all(sources_lines(result, name))
     if golden:
         say(golden_text(result, golden))
 
 
-def golden_text(result: Result, golden: str) -> str:
+def golden_text(result: Execution, golden: str) -> str:
     """One sentence about all buffers."""
     checks = [check for row in result.rows for check in row.checks.values()]
     compared, different = sum(c.compared for c in checks), sum(c.different for c in checks)
@@ -302,7 +292,7 @@ def golden_text(result: Result, golden: str) -> str:
     return text
 
 
-def output_verdicts(result: Result, wanted: Sequence[np.ndarray] | None) -> list[dict[str, Any]]:
+def output_verdicts(result: Execution, wanted: Sequence[np.ndarray] | None) -> list[dict[str, Any]]:
     """Of every output: name, shape, dtype, and whether its bits are as expected and equal on all executors."""
     runs = list(result.outputs.values())
     verdicts: list[dict[str, Any]] = []
@@ -320,7 +310,7 @@ ANY_DUMP = "DIR"
 HOW_DUMPED = "refsim run --dump writes one; of a run on a device, refsim expose and then refsim collect"
 
 
-def next_step(result: Result, words: Sequence[str], golden: str | None) -> str:
+def next_step(result: Execution, words: Sequence[str], golden: str | None) -> str:
     """The command that says which operator gave other bytes; ``words``: the file, its inputs and its target."""
     (name, first), *others = result.outputs.items()
     parts = (

@@ -9,9 +9,9 @@ import shlex
 import click
 
 from refsim.cli import _device
-from refsim.cli._options import html_option, json_option, limit_option, profile_option
+from refsim.cli._options import html_option, limit_option, profile_option
 from refsim.cli._usage import EXAMPLE
-from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._verb import PROGRAM, json_option, verb
 from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX

@@ -7,6 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import click
@@ -14,10 +15,10 @@ import click
 from refsim.cli import _sweep as text
 from refsim.cli._document import Document
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import EXECUTORS, New, json_option, profile_option
-from refsim.cli._output import print_json, say, wrote
+from refsim.cli._options import EXECUTORS, New, profile_option
+from refsim.cli._output import say, wrote
 from refsim.cli._progress import progress
-from refsim.cli._verb import PROGRAM, verb
+from refsim.cli._verb import PROGRAM, Result, verb
 from refsim.cli._written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
@@ -90,7 +91,6 @@ from refsim.sweep.servers import LOCAL, NONE, server
     help=f"A dask scheduler; {LOCAL}: one on this machine; {NONE}: processes without dask. "
     f"[default: {LOCAL} if dask is installed]",
 )  # fmt: skip
-@json_option
 def command(
     operators: tuple[str, ...],
     executors: tuple[str, ...],
@@ -106,8 +106,7 @@ def command(
     failures: str,
     workers: int | None,
     scheduler: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Draw configurations of OPERATORS (default: all), and compare the bytes of each executor with the definition.
 
     Each failure is made as small as possible, and written as a case that refsim replay runs. A sweep with --db may be
@@ -162,13 +161,14 @@ def command(
             need=f"--profile {CANONICAL.name}" if numerics else other,
         )
     idle = text.idle(found, brought) if same else []
-    if as_json:
-        print_json("sweep", text.as_json(plan, found, failed, seconds) | ({"same": False} if idle else {}))
-    else:
-        text.show(plan, found, failed, seconds)
-    for one in idle:
-        one.check()
-    return SAME if same else DIFFERENT
+    content = text.as_json(plan, found, failed, seconds) | ({"same": False} if idle else {})
+
+    def status() -> int:
+        for one in idle:
+            one.check()
+        return SAME if same else DIFFERENT
+
+    return Result(content, partial(text.show, plan, found, failed, seconds), status)
 
 
 _SUBJECTS = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from functools import partial as partial_of
 
 import click
 
@@ -17,15 +18,14 @@ from refsim.cli._options import (
     device_profile_option,
     folder_option,
     html_option,
-    json_option,
     limit_option,
     runtime_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_json, print_table, say, wrote
+from refsim.cli._output import print_table, say, say_all, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
-from refsim.cli._verb import verb
+from refsim.cli._verb import Result, verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile
@@ -90,7 +90,6 @@ MOST_REPORTS = 3
 @html_option
 @node_data_option
 @origin_option
-@json_option
 def command(
     file: str,
     inputs: str | None,
@@ -107,8 +106,7 @@ def command(
     html: str | None,
     node_data: str | None,
     origin: str | None,
-    as_json: bool,
-) -> int:
+) -> Result:
     """Read the outputs of EXPOSED, a program that refsim expose wrote, and say which operators are wrong.
 
     Each operator is judged on the inputs that it had on the device.
@@ -159,13 +157,12 @@ def command(
         )
         wrote(html)
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
-    if as_json:
-        print_json("triage", {**content, "folder": output})
-    else:
+
+    def show() -> None:
         _print(found, several, commands, made, output, telling)
-        for line in whole.lines():
-            say(line)
-    return whole.status(same)
+        say_all(whole.lines())
+
+    return Result({**content, "folder": output}, show, partial_of(whole.status, same))
 
 
 def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) -> str:

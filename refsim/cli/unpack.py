@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
-from refsim.cli._main import SAME
-from refsim.cli._options import json_option, layout_option, output_option, shape_option
-from refsim.cli._output import print_json, say, shape_text, wrote
+from refsim.cli._options import layout_option, output_option, shape_option
+from refsim.cli._output import say, shape_text, wrote
 from refsim.cli._sidecars import described
-from refsim.cli._verb import Lacking, verb
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -23,10 +23,7 @@ from refsim.formats.file import read_file
 @layout_option(required=False)
 @shape_option(required=False)
 @output_option("the array, .npy")
-@json_option
-def command(
-    file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str, as_json: bool
-) -> int:
+def command(file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str) -> Result:
     """Write the elements of the raw buffer FILE as .npy. A .json beside it may give layout and shape."""
     data = bytes(read_file(file))
     kind, dims = described(file, layout, shape)
@@ -45,8 +42,5 @@ def command(
         "shape": list(array.shape),
         "dtype": str(array.dtype),
     }
-    if as_json:
-        print_json("unpack", facts)
-    else:
-        say(f"{output}: {array.dtype} {shape_text(array.shape)}, from {desc.layout}")
-    return SAME
+    line = f"{output}: {array.dtype} {shape_text(array.shape)}, from {desc.layout}"
+    return Result(facts, partial(say, line))

@@ -13,7 +13,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden import chain
 from refsim.golden.chain import ChainEntry, Values
-from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Result, compared
+from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Checked, compared
 from refsim.golden.judge import SAME
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import logical, stored
@@ -28,7 +28,7 @@ APART = "a chain: graphs run operator by operator there"
 
 def check_chain(
     entry: ChainEntry, executors: Mapping[str, Executor], profile: Profile | None = None
-) -> Iterator[Result]:
+) -> Iterator[Checked]:
     """Compare the definitions with the digest, under the canonical profile; then each executor with the definitions.
 
     Executors of kernels that are not refsim's refuse: they run a graph operator by operator, and cases show those.
@@ -37,22 +37,22 @@ def check_chain(
         graph = entry.chain.graph(entry.name, Target(profile or CANONICAL))
         outputs, values = chain.defined(graph, entry.chain.data())
     except RefsimError as error:
-        yield Result(entry.name, DEFINE, ERROR, {"message": str(error)})
+        yield Checked(entry.name, DEFINE, ERROR, {"message": str(error)})
         return
     found = chain.digest(outputs)
     wrong = profile in (None, CANONICAL) and found != entry.sha256
     detail = {"digest": found, "recorded": entry.sha256} if wrong else {}
-    yield Result(entry.name, DEFINE, DIFFERENT if wrong else SAME, detail)
+    yield Checked(entry.name, DEFINE, DIFFERENT if wrong else SAME, detail)
     for name, executor in executors.items():
         if executor.foreign:
-            yield Result(entry.name, name, REFUSED, {"message": APART})
+            yield Checked(entry.name, name, REFUSED, {"message": APART})
         else:
             yield _run(entry, name, executor, graph, outputs, values)
 
 
 def _run(
     entry: ChainEntry, name: str, executor: Executor, graph: Graph, outputs: list[np.ndarray], values: Values
-) -> Result:
+) -> Checked:
     try:
         found = _observed(graph, values, chain.watched(entry.chain, graph, executor))
         whole = chain.outputs_of(entry.chain, graph, executor)
@@ -65,8 +65,8 @@ def _run(
             found = _joined(entry, graph, executor, values) or {"message": f"value {wrong[0]} differs"}
             found = {**found, "message": f"{found['message']}: {JOINED}"}
     except RefsimError as error:
-        return Result(entry.name, name, ERROR, {"message": str(error)})
-    return Result(entry.name, name, DIFFERENT if found else SAME, found)
+        return Checked(entry.name, name, ERROR, {"message": str(error)})
+    return Checked(entry.name, name, DIFFERENT if found else SAME, found)
 
 
 def _observed(graph: Graph, values: Values, seen: Values) -> dict[str, Any]:

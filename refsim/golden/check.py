@@ -34,7 +34,7 @@ DEFINE = "define"
 
 
 @dataclass(frozen=True)
-class Result:
+class Checked:
     """One case on one executor. If the executor is ``define``, the definition was compared with the corpus.
 
     A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's. Where
@@ -84,7 +84,7 @@ class Ran(Executor):
 
 def check_entries(
     entries: Sequence[Entry], executors: Mapping[str, Executor], profile: Profile | None = None
-) -> Iterator[list[Result]]:
+) -> Iterator[list[Checked]]:
     """As `check_entry` of each, but every executor runs all cases at once."""
     bounds: dict[int, BoundCase] = {}
     for entry in entries:
@@ -104,7 +104,7 @@ def check_entry(
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
     bound: BoundCase | None = None,
-) -> Iterator[Result]:
+) -> Iterator[Checked]:
     """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
 
     ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before.
@@ -113,11 +113,11 @@ def check_entry(
         bound = bind(entry.case) if bound is None else bound
         expected = bound.call.expected(bound.inputs)
     except RefsimError as error:
-        yield Result(entry.name, DEFINE, ERROR, {"message": str(error)})
+        yield Checked(entry.name, DEFINE, ERROR, {"message": str(error)})
         return
     found = digest(bound.call, expected)
     detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
-    yield Result(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
+    yield Checked(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
     for name, executor in executors.items():
         yield run(entry.name, name, executor, bound, expected, profile)
 
@@ -127,7 +127,7 @@ def check_stored(
     entry: Entry | None,
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
-) -> Iterator[Result]:
+) -> Iterator[Checked]:
     """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
     name = f"{stored.name}{BYTES}"
@@ -135,7 +135,7 @@ def check_stored(
     detail = compared(bound, stored.expected, expected)
     if not detail and entry is not None:
         detail = _drawn_alike(bound, bind(entry.case))
-    yield Result(name, DEFINE, DIFFERENT if detail else SAME, detail)
+    yield Checked(name, DEFINE, DIFFERENT if detail else SAME, detail)
     for executor_name, executor in executors.items():
         yield run(name, executor_name, executor, bound, stored.expected, profile)
 
@@ -147,7 +147,7 @@ def run(
     bound: BoundCase,
     expected: PackedBuffer,
     profile: Profile | None = None,
-) -> Result:
+) -> Checked:
     """Run one case on one executor and compare every byte; under ``profile``, if there is one, not the case's own."""
     if profile is not None and profile != bound.call.target.profile:
         bound = under(bound, profile)
@@ -156,32 +156,34 @@ def run(
         refused = executor.refusal(bound.call)
         if refused is not None:
             if executor.foreign:
-                return Result(case, name, REFUSED, {"message": refused})
-            return Result(case, name, ERROR, {"message": f"refused: {refused}"})
+                return Checked(case, name, REFUSED, {"message": refused})
+            return Checked(case, name, ERROR, {"message": f"refused: {refused}"})
         before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
         with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):
             actual, outside = within(executor, bound)
         for argument, raw in before.items():
             if not np.array_equal(bound.inputs[argument].raw, raw):
-                return Result(case, name, ERROR, {"message": f"input {argument} was written to"})
+                return Checked(case, name, ERROR, {"message": f"input {argument} was written to"})
         same = np.array_equal(expected.raw, actual.raw)
         source = executor.source(bound.call) if executor.foreign else None
     except RefsimError as error:
-        return Result(case, name, ERROR, {"message": str(error)})
+        return Checked(case, name, ERROR, {"message": str(error)})
     yours = source is None or source.whose == YOURS
     instead = {} if yours or source is None else {OURS: source.why}
     if outside:
-        return Result(case, name, ERROR, {"message": outside, **compared(bound, expected, actual), **instead})
+        return Checked(
+            case, name, ERROR, {"message": outside, **compared(bound, expected, actual), **instead}
+        )
     if same:
-        return Result(case, name, SAME, instead)
+        return Checked(case, name, SAME, instead)
     if source is not None and yours:
         profiles = PROFILES.values() if profile is None else ()
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
-            return Result(
+            return Checked(
                 case, name, found.verdict, {"message": str(found), "profiles": list(found.profiles)}
             )
-    return Result(case, name, DIFFERENT, {**compared(bound, expected, actual), **instead})
+    return Checked(case, name, DIFFERENT, {**compared(bound, expected, actual), **instead})
 
 
 def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:

@@ -22,7 +22,7 @@ from refsim.exec.task_threads import served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Result
+from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Checked
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, Entry, file_sha256
 from refsim.golden.worker import Checker
@@ -95,7 +95,7 @@ def run(
     workers: int = 1,
     seconds: float = CASE_SECONDS,
     conditions: Conditions | None = None,
-) -> Iterator[list[Result]]:
+) -> Iterator[list[Checked]]:
     """The results of every case, as they come.
 
     Raises what `executor_named` raises if an executor cannot be opened, DeviceError if the process dies over that. A
@@ -118,7 +118,7 @@ class _CaseServer:
         self._batch = 1
         self.stopped = False
 
-    def serve(self, task: Task) -> Iterator[list[Result]]:
+    def serve(self, task: Task) -> Iterator[list[Checked]]:
         """The results of each case of a task."""
         if self._ready() is None:
             return
@@ -130,17 +130,17 @@ class _CaseServer:
             else:
                 yield from self._each(task, cases)
 
-    def _many(self, cases: Sequence[str]) -> list[list[Result]] | None:
+    def _many(self, cases: Sequence[str]) -> list[list[Checked]] | None:
         """The results of cases that are checked at once; None if they have to be checked one by one."""
         if (worker := self._ready()) is None:
             return None
         seconds = self._start[2] * len(cases)
         with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
-            found: list[list[Result]] = worker.call("check_many", list(cases), seconds=seconds)
+            found: list[list[Checked]] = worker.call("check_many", list(cases), seconds=seconds)
             return found
         return None
 
-    def _each(self, task: Task, cases: Sequence[str]) -> Iterator[list[Result]]:
+    def _each(self, task: Task, cases: Sequence[str]) -> Iterator[list[Checked]]:
         _, executors, seconds, _ = self._start
         for case in cases:
             if (worker := self._ready()) is None:
@@ -191,14 +191,16 @@ def _started(root: Path, executors: Sequence[str], seconds: float, conditions: C
         raise DeviceError(WHERE, "no worker could be started", got=_words(error)) from error
 
 
-def _checked(worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float) -> list[Result]:
+def _checked(
+    worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float
+) -> list[Checked]:
     """What a worker says of a case; ``crashed`` or ``timeout`` if that was its end."""
     try:
-        found: list[Result] = worker.call("check", task.kind, case, seconds=seconds)
+        found: list[Checked] = worker.call("check", task.kind, case, seconds=seconds)
         return found
     except RefsimError as error:
         status = TIMEOUT if isinstance(error, Silent) else CRASHED
-        return [Result(task.key(case), " ".join(executors), status, {"message": _words(error)})]
+        return [Checked(task.key(case), " ".join(executors), status, {"message": _words(error)})]
 
 
 def _words(error: RefsimError) -> str:
@@ -214,9 +216,9 @@ _NO_RESULTS = "not results of golden verify"
 _STATE = {"foreign": "modules or packages of an executor"}
 
 
-def _result(row: dict[str, Any]) -> Result:
+def _result(row: dict[str, Any]) -> Checked:
     rest = {key: value for key, value in row.items() if key not in ("case", "executor", "status")}
-    return Result(str(row["case"]), str(row["executor"]), str(row["status"]), rest)
+    return Checked(str(row["case"]), str(row["executor"]), str(row["status"]), rest)
 
 
 # --- results on disk -------------------------------------------------------------------------------------
@@ -239,7 +241,7 @@ def state(corpus: Corpus, executors: Sequence[str], conditions: Conditions | Non
     }
 
 
-def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Result]]:
+def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Checked]]:
     """Case -> results of an earlier run. FormatError if the corpus, the sources or the executors were different."""
     with reading(str(path), _NO_RESULTS):
         data = read_file(path)
@@ -265,12 +267,12 @@ def write_head(file: IO[str], expected: dict[str, Any]) -> None:
     print(json.dumps({"golden verify": expected}), file=file, flush=True)
 
 
-def write_row(file: IO[str], results: Sequence[Result]) -> None:
+def write_row(file: IO[str], results: Sequence[Checked]) -> None:
     row = {"case": results[0].case, "results": [result.as_json() for result in results]}
     print(json.dumps(row), file=file, flush=True)
 
 
-def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
+def tally(results: Sequence[Checked]) -> dict[str, Counter[str]]:
     """Executor -> status -> how many."""
     found: dict[str, Counter[str]] = {}
     for result in results:
@@ -278,7 +280,7 @@ def tally(results: Sequence[Result]) -> dict[str, Counter[str]]:
     return found
 
 
-def refusals(results: Sequence[Result]) -> dict[str, dict[str, int]]:
+def refusals(results: Sequence[Checked]) -> dict[str, dict[str, int]]:
     """Executor -> why it did not take a case -> how many."""
     found: dict[str, dict[str, int]] = {}
     for result in results:
@@ -288,7 +290,7 @@ def refusals(results: Sequence[Result]) -> dict[str, dict[str, int]]:
     return found
 
 
-def idle(results: Sequence[Result]) -> dict[str, str]:
+def idle(results: Sequence[Checked]) -> dict[str, str]:
     """Executor -> one of its reasons, for those that took no case at all, and failed none.
 
     A case that refsim's kernels ran in the place of an executor's own is none that it took.
@@ -303,7 +305,7 @@ def idle(results: Sequence[Result]) -> dict[str, str]:
     return {name: text for name, text in why.items() if name not in took}
 
 
-def profiles(results: Sequence[Result]) -> dict[str, str]:
+def profiles(results: Sequence[Checked]) -> dict[str, str]:
     """Executor -> the profile that explains most of its bytes that are legal under another than they should be."""
     found: dict[str, Counter[str]] = {}
     for result in results:
@@ -312,7 +314,7 @@ def profiles(results: Sequence[Result]) -> dict[str, str]:
     return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
 
 
-def instead(results: Sequence[Result]) -> dict[str, dict[str, dict[str, Any]]]:
+def instead(results: Sequence[Checked]) -> dict[str, dict[str, dict[str, Any]]]:
     """Executor -> operator -> how many cases refsim's kernels ran in the place of modules of another build, and why."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for result in results:
@@ -326,7 +328,7 @@ def instead(results: Sequence[Result]) -> dict[str, dict[str, dict[str, Any]]]:
     }
 
 
-def failures(results: Sequence[Result]) -> list[Result]:
+def failures(results: Sequence[Checked]) -> list[Checked]:
     """What is not as it must be. A device has one profile: what is legal under others only is wrong there."""
     one = profiles(results)
     return [

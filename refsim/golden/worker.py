@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from refsim.core.qmath import Profile
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
-from refsim.golden.check import Result, check_entries, check_entry, check_stored, open_executors
+from refsim.golden.check import Checked, check_entries, check_entry, check_stored, open_executors
 from refsim.golden.store import Corpus, Entry
 
 
@@ -33,7 +33,7 @@ class Checker:
             else max((e.batch for e in executors), default=1)
         )
 
-    def check_many(self, cases: Sequence[str]) -> list[list[Result]]:
+    def check_many(self, cases: Sequence[str]) -> list[list[Checked]]:
         """The results of each of several cases of the digests of one operator."""
         self._load(cases[0].partition("/")[0])
         entries = [self._entries[int(case.partition("/")[2])] for case in cases]
@@ -44,7 +44,7 @@ class Checker:
             self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
             self._op = op
 
-    def check(self, kind: str, case: str) -> list[Result]:
+    def check(self, kind: str, case: str) -> list[Checked]:
         """The results of a case: of its stored ``bytes``, or of its line of ``digests``; or those of a chain."""
         op, _, number = case.partition("/")
         if kind == CHAINS:

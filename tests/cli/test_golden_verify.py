@@ -15,7 +15,7 @@ from refsim.cli import _golden_verify
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
 from refsim.golden import chain_rules, verify
-from refsim.golden.check import BYTES, Result
+from refsim.golden.check import BYTES, Checked
 from refsim.golden.store import Corpus, write_sums
 
 ROOT = Path(__file__).parents[2]
@@ -94,13 +94,13 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
 def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
     refsim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = Result(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
+    failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
     _golden_verify._print_failure(failed, ["cpu"])
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
     content = _golden_verify._failure(failed)
     assert (content["case"], content["stored"]) == (CASE, True)
-    assert _golden_verify._failure(Result(CASE, "cpu", "different", {}))["stored"] is False
+    assert _golden_verify._failure(Checked(CASE, "cpu", "different", {}))["stored"] is False
     ((name, _),) = _golden_verify._apart([failed])
     assert name == CASE
     assert refsim("replay", name, "-x", "cpu").status == 0
@@ -268,8 +268,8 @@ def test_cases_on_kernels_of_refsims_own_are_counted(
     def run(corpus, work, executors, *_):
         for task in work:
             for case in task.cases:
-                yield [Result(task.key(case), "spv:few", "same", {"ours": "no module computes it"})]
-        yield [Result("q8ta_add/0000", "spv:few", "same", {})]
+                yield [Checked(task.key(case), "spv:few", "same", {"ours": "no module computes it"})]
+        yield [Checked("q8ta_add/0000", "spv:few", "same", {})]
 
     monkeypatch.setattr(verify, "run", run)
     done = refsim("golden", "verify", "q8ta_relu", "--root", small)

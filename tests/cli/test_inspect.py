@@ -55,24 +55,6 @@ def test_text_has_a_row_per_operator(models: Path, refsim) -> None:
     assert "memory: 335872 bytes in 3 objects" in done.out
 
 
-def test_dot_names_every_node_once_and_closes(models: Path, refsim) -> None:
-    done = refsim("inspect", models / "mobilenet_v2_035_96.pte", "--graph")
-    assert done.out.startswith("digraph refsim {\n") and done.out.rstrip().endswith("}")
-    assert done.out.count("{") == done.out.count("}")
-    defined = re.findall(r"^ +(d0_\w+) \[", done.out, re.M)
-    edges = re.findall(r"^ +(d0_\w+) -> (d0_\w+) ", done.out, re.M)
-    assert len(defined) == len(set(defined)) == 172 + 2
-    assert {name for edge in edges for name in edge} == set(defined)
-
-
-def test_what_is_written_beside_a_graph_is_named_in_a_comment_of_it(
-    models: Path, tmp_path: Path, refsim
-) -> None:
-    page = tmp_path / "page.html"
-    done = refsim("inspect", models / "linear_head.pte", "--graph", "--html", page)
-    assert page.exists() and done.out.endswith(f"}}\n// wrote {page}\n")
-
-
 def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
     refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a .pte file")
@@ -85,7 +67,6 @@ def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
     for size in (0, 7, 40, 5000, len(content) - 1):
         (tmp_path / "x.pte").write_bytes(content[:size])
         refsim("inspect", tmp_path / "x.pte").refused("x.pte")
-    refsim("inspect", models / "mixed_ops.pte", "--graph", "--json").refused("exclude each other")
 
 
 def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> None:
@@ -109,5 +90,4 @@ def test_the_kernels_of_another_executor(refsim, models: Path) -> None:
         "operators"
     ]
     assert [row["kernels"] for row in taken] == [row["kernels"] for row in own]
-    for option in ("--plan", "--graph"):
-        assert "--executor excludes" in refsim("inspect", path, "-x", "cpu", option).err
+    assert "--executor excludes" in refsim("inspect", path, "-x", "cpu", "--plan").err

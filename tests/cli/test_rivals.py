@@ -13,7 +13,7 @@ from refsim.cli import _golden_verify, _shaders
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart
-from refsim.golden.check import Result
+from refsim.golden.check import Checked
 from refsim.golden.named import open_case
 from refsim.modules.trial import Explained
 
@@ -115,8 +115,10 @@ def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
 
 
 def test_verify_says_each_two_once() -> None:
-    failed = [Result(f"{UNARY.name}/{n:04d}", "cpu", "different", {"alike": TWO.as_json()}) for n in range(3)]
-    ((name, lines),) = _golden_verify._apart([Result(CASE, "cpu", "different", {}), *failed])
+    failed = [
+        Checked(f"{UNARY.name}/{n:04d}", "cpu", "different", {"alike": TWO.as_json()}) for n in range(3)
+    ]
+    ((name, lines),) = _golden_verify._apart([Checked(CASE, "cpu", "different", {}), *failed])
     (line, command), (meaning, _) = lines
     assert name == f"{UNARY.name}/0000" and said(line + meaning, "refsim replay ")
     assert line.endswith(" -x cpu") and command

@@ -19,7 +19,7 @@ import pytest
 from refsim.cli import _main, demo, lower
 from refsim.cli.demo import bundled
 from refsim.golden import verify as checks
-from refsim.golden.check import Result
+from refsim.golden.check import Checked
 
 WIDTHS = (80, 100, 120, 200)
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -120,13 +120,13 @@ FOUND = SimpleNamespace(
 )  # fmt: skip
 
 
-def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[list[Result]]:
+def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[list[Checked]]:
     """What `golden verify` would get of its processes: a case that fails with all that can be said of it."""
     detail = {
         "message": "guard words were written", "digest": "0" * 64, "recorded": "1" * 64, "differing": "12 of 96 bytes",
         "pattern": ["only lane 3", "only at h <= 2"], "causes": ["border padded with 0: taps outside the image read 0"],
     }  # fmt: skip
-    return [[Result(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
+    return [[Checked(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
 
 
 @pytest.fixture(scope="module")

@@ -98,7 +98,7 @@ def program(folder: Path, way: int) -> None:
     elif way % 8 == 1 and VERBS:
         verb("inspect", path, "--json")
     elif way % 8 == 2 and VERBS:
-        verb("inspect", path, "--graph")
+        verb("inspect", path, "--html", str(folder / "page.html"))
     elif way % 8 == 3 and VERBS:
         verb("check", path)
     elif way % 8 == 4 and VERBS:

@@ -18,7 +18,7 @@ from refsim.exec.executor import Executor
 from refsim.golden import chain, chain_rules
 from refsim.golden.chain import ChainEntry
 from refsim.golden.chain_check import JOINED, check_chain
-from refsim.golden.check import Result
+from refsim.golden.check import Checked
 from refsim.golden.store import Corpus, default_root
 from refsim.graph import bytewise
 from refsim.graph.interpreter import logical
@@ -26,7 +26,7 @@ from refsim.graph.interpreter import logical
 ENTRIES = list(Corpus(default_root()).chains())
 
 
-def failed(executor: Executor, entries: list[ChainEntry] = ENTRIES) -> list[Result]:
+def failed(executor: Executor, entries: list[ChainEntry] = ENTRIES) -> list[Checked]:
     found = [result for entry in entries for result in check_chain(entry, {executor.name: executor})]
     return [result for result in found if result.status != "same"]
 

@@ -190,8 +190,8 @@ def special_expected() -> PackedBuffer:
 
 
 def test_what_is_legal_under_two_profiles_at_once_is_wrong() -> None:
-    def legal(case: str, *profiles: str) -> case_check.Result:
-        return case_check.Result(case, "spv", "legal", {"profiles": list(profiles)})
+    def legal(case: str, *profiles: str) -> case_check.Checked:
+        return case_check.Checked(case, "spv", "legal", {"profiles": list(profiles)})
 
     rows = [
         legal("a", "nvidia"),
