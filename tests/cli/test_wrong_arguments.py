@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import re
@@ -272,7 +273,7 @@ def test_a_missing_kp_has_one_wording(
     monkeypatch.setattr(devices, "find_spec", lambda name: None if name == "kp" else found(name))
     row = dict(index=0, name="d", kind="cpu", vendor="v", api_version="1", driver="d", device_local_bytes=1)
     row |= dict(dot_4x8_accelerated=False, integer_dot_product=False, int8_matrices=False)
-    monkeypatch.setattr(devices, "devices", lambda: [type("Row", (), row)()])
+    monkeypatch.setattr(devices, "devices", lambda: [dataclasses.make_dataclass("Row", row)(**row)])
     done = refsim("devices")
     assert done.status == 0 and done.out.endswith(f"nothing runs on it: {NO_KP}; fix: {GPU_FIX}\n")
     monkeypatch.setattr(devices, "devices", lambda: [])
