@@ -52,9 +52,8 @@ def _show(rows: Sequence[Apart], releases: tuple[str, str], changed: Sequence[st
         for row in rows
     ]  # fmt: skip
     print_table(COLUMNS, cells, drop=("elements", "most", "alone"))
-    say(
-        f"{counted(len(rows), 'value')} on {releases[0]} and {releases[1]}: {sum(bool(row.different) for row in rows)} differ"
-    )
+    differ = sum(bool(row.different) for row in rows)
+    say(f"{counted(len(rows), 'value')} on {releases[0]} and {releases[1]}: {differ} differ")
     for line in dict.fromkeys(text for row in rows if row.alone for text in row.why if ":" in text):
         say(f"why {line}")
     say(f"outputs of delegates that differ: {', '.join(changed) or 'none'}")
