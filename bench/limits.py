@@ -10,7 +10,7 @@ import numpy as np
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.dot import dpbusd, madd_pairs
-from refsim.exec.cpu.ir import F32, I16, I32, I64, PTR, Module, Value, vec
+from refsim.exec.cpu.ir import F32, I16, I32, I64, PTR, ModuleText, Value, vec
 from refsim.exec.cpu.isa import cpu
 
 CHAINS = 12  # sums that do not wait for each other
@@ -18,7 +18,7 @@ READS = 8  # vectors that are loaded together
 ROUNDS = 1 << 20
 
 
-def dot_loop(module: Module, name: str, *, kind: str, lanes: int) -> None:
+def dot_loop(module: ModuleText, name: str, *, kind: str, lanes: int) -> None:
     """out = sums of ROUNDS steps of CHAINS dot products, whose operands stay in registers."""
     with module.function(name, (I64, PTR)) as fn:
         count, at = fn.params
@@ -46,7 +46,7 @@ def dot_loop(module: Module, name: str, *, kind: str, lanes: int) -> None:
 TILE_K, TILE_STEPS = 1024, 1 << 12
 
 
-def tile_loop(module: Module, name: str) -> None:
+def tile_loop(module: ModuleText, name: str) -> None:
     """out = sums of products of two by two tiles; operands are loaded for each step over K, as in a kernel."""
     with module.function(name, (PTR, PTR, PTR)) as fn:
         config, at, out = fn.params
@@ -120,7 +120,7 @@ def copy_per_second(nbytes: int, samples: int = 9) -> float:
     return nbytes / best
 
 
-def read_loop(module: Module, name: str, *, lanes: int) -> None:
+def read_loop(module: ModuleText, name: str, *, lanes: int) -> None:
     """out = all vectors of some memory, combined: nothing but loads, as many at a time as there are chains."""
     with module.function(name, (PTR, I64, I64, PTR)) as fn:
         source, nbytes, times, out = fn.params

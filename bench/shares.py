@@ -28,17 +28,17 @@ from refsim.exec.cpu.depthwise.kernel import fours, interleave
 from refsim.exec.cpu.dot import dpbusd, madd_pairs
 from refsim.exec.cpu.elementwise.lut_kernel import LUT, OF_PAIRS, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant, shared_fields
-from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, Module, Value, vec
+from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, ModuleText, Value, vec
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.narrow import VECTORS
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.cpu.table import TABLE_BYTES, VECTOR_BYTES
 
 ROUNDS, LOOPS = 15, 1 << 14
 _ARGS, _TABLES = ArgLayout("inv", "low", "high", "zp", "then"), ArgLayout("luts")
 
 
-def depthwise_loop(module: Module, name: str, *, lanes: int, dots: int, quads: int, packs: bool) -> None:
+def depthwise_loop(module: ModuleText, name: str, *, lanes: int, dots: int, quads: int, packs: bool) -> None:
     """out = bytes of two pixels of 4 vectors of sums, each of so many products; ``quads``: pairs of columns that become
     4 vectors of operands."""
     with module.function(name, (PTR, PTR, I64, PTR)) as fn:
@@ -85,7 +85,7 @@ def seconds_of_depthwise(dots: int, quads: int) -> float:
     return least(lambda: run(args.ctypes.data, memory.ctypes.data, LOOPS, out.ctypes.data)) / LOOPS
 
 
-def lookup_loop(module: Module, name: str, *, op: str) -> None:
+def lookup_loop(module: ModuleText, name: str, *, op: str) -> None:
     """out = bytes looked up again and again, 64 at a time."""
     with module.function(name, (PTR, I64, PTR)) as fn:
         args, count, out = fn.params
@@ -127,7 +127,7 @@ def least(run: Callable[[], object]) -> float:
     return min(samples)
 
 
-def limit(step: Step, moved: int, out: int) -> float | None:
+def limit(step: PlanStep, moved: int, out: int) -> float | None:
     """Seconds that a step takes at least, which moves so many bytes and gives so many; None for matrix products."""
     if step.route in ("amx", "gemm", "gemm8", "gemv") or step.route.startswith("winograd"):
         return None

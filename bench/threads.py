@@ -28,10 +28,10 @@ from refsim.cli._output import print_table, say
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.args import KERNEL_PARAMS
-from refsim.exec.cpu.ir import Module
+from refsim.exec.cpu.ir import ModuleText
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Arguments
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.model import Model
 from refsim.graph.interpreter import Event, Observer
@@ -129,7 +129,7 @@ def _rate(loop: Loop, threads: int) -> float:
 # --- a step that does nothing ------------------------------------------------------------------------------
 
 
-def nothing(module: Module, name: str) -> None:
+def nothing(module: ModuleText, name: str) -> None:
     """Write a kernel whose tasks do nothing."""
     with module.function(name, KERNEL_PARAMS):
         pass
@@ -200,7 +200,7 @@ def measure(name: str, threads: Sequence[int], rounds: int) -> Network:
     )
 
 
-def _plan(model: Model, executor: NativeExecutor) -> list[tuple[int, Step]]:
+def _plan(model: Model, executor: NativeExecutor) -> list[tuple[int, PlanStep]]:
     return [
         (number, step) for number, graph in model.graphs.items() for step in executor.session(graph).steps
     ]
@@ -217,7 +217,7 @@ def _steps(model: Model, inputs: list[np.ndarray], executor: NativeExecutor) -> 
     return found
 
 
-def _text(step: Step) -> str:
+def _text(step: PlanStep) -> str:
     call = step.nodes[-1].call
     shape = "x".join(map(str, call.out.shape)) if call is not None else ""
     tasks = "+".join(str(job.tasks) for job in step.jobs)

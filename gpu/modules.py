@@ -25,7 +25,7 @@ from refsim.core.launch import Launch
 from refsim.exec.digest import files
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
-from refsim.exec.finding import Finding
+from refsim.exec.finding import KernelFinding
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
@@ -36,10 +36,10 @@ from refsim.ops.base.host.choice import VARIANTS
 from refsim.ops.base.module_call import (
     TEXTURE_2D,
     Bind,
-    Features,
+    HostFeatures,
     ModuleCall,
     ModuleDispatch,
-    Written,
+    WrittenOutput,
     dispatches,
     output_binding,
     packing_dispatches,
@@ -133,7 +133,7 @@ class ModuleExecutor(Executor):
         self.name = name or f"{KIND}:{folder}"
         self.folder = ModuleFolder(path)
         self.ours = KomputeExecutor(self.options.index)
-        self.features = Features.of(self.ours.device.info, self.options.variant, self.options.images)
+        self.features = HostFeatures.of(self.ours.device.info, self.options.variant, self.options.images)
         self.pipelines = ModulePipelines(self.ours.device, self.folder)
         self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
         self._version: object = None
@@ -189,7 +189,7 @@ class ModuleExecutor(Executor):
         own = any(step.own is not None for step in steps)
         return OwnSource(YOURS, names) if own else Source(YOURS, names)
 
-    def written(self, call: Call) -> Written | None:
+    def written(self, call: Call) -> WrittenOutput | None:
         try:
             return written(call, self.features, self.folder, self.rows)
         except UnknownOperatorError:
@@ -223,7 +223,9 @@ class ModuleExecutor(Executor):
             return self._fallback(prepared.call).run_prepared(prepared, inputs)
         return self._run(prepared.call, plan, inputs)
 
-    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+    def sanitize(
+        self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0
+    ) -> list[KernelFinding]:
         plan = self._plan(call)
         return [] if isinstance(plan, str) else self.sanitizer.run(call, plan, inputs, repeats)
 

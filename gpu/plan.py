@@ -20,7 +20,7 @@ from refsim.core.errors import RefsimError
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
-from refsim.graph.bytewise import BYTES, Table, quantized, readers_of, tables
+from refsim.graph.bytewise import BYTES, ByteTable, quantized, readers_of, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
 from refsim.ops.base.prepared import Prepared
@@ -235,12 +235,12 @@ class Plan:
             between = reader.outputs[0]
         return maker, bounds
 
-    def _byte_maps(self) -> Iterator[tuple[int, Table]]:
+    def _byte_maps(self) -> Iterator[tuple[int, ByteTable]]:
         """What operators make of each byte that work on the bytes of one tensor, one by one: a relu."""
         for node in self.graph.nodes:
             if node.call is not None and node.call.op.family is Family.ELEMENTWISE and len(node.inputs) == 1:
                 (x,) = node.inputs.values()
-                yield node.outputs[0], Table(x, quantized(node, BYTES), frozenset([node.number]))
+                yield node.outputs[0], ByteTable(x, quantized(node, BYTES), frozenset([node.number]))
 
     def _looked_up(self, node: Node) -> list[Job]:
         """The job that looks a node's output up, if that follows from single bytes."""
@@ -257,7 +257,7 @@ class Plan:
             return [self._lookup(node, launch, table, words)]
         return []
 
-    def _lookup(self, node: Node, launch: Launch, table: Table, words: np.ndarray) -> Job:
+    def _lookup(self, node: Node, launch: Launch, table: ByteTable, words: np.ndarray) -> Job:
         name = ("table", node.number)
         self.words[name] = words
         return Job(launch, (table.source, name), node.outputs[0], node)

@@ -15,7 +15,7 @@ import numpy as np
 
 from refsim.core import doing
 from refsim.core.buffer import GUARD, GUARD_WORDS
-from refsim.core.lifetimes import Allocation, Lifetime, places
+from refsim.core.lifetimes import Claim, Lifetime, places
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines, guarded_words, padded_push
 from refsim_gpu.plan import Job, Plan
@@ -114,7 +114,7 @@ class Blocks:
         own = {*self.given, *self.fetched}
         names = list(sizes)
         wanted = [
-            Allocation(
+            Claim(
                 number,
                 -(-block_bytes(sizes[name]) // ALIGN) * ALIGN,
                 Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name]),

@@ -24,13 +24,13 @@ from refsim.exec.finding import (
     TWICE,
     UNFILLED,
     UNSTABLE,
-    Finding,
-    Worker,
+    Invocation,
+    KernelFinding,
 )  # fmt: skip
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
-from refsim.spirv.instrument import Choice
+from refsim.spirv.instrument import RunChoice
 from refsim.spirv.order import LOCAL, LOCAL_INDEX, WORKGROUP, built_ins
 from refsim.spirv.types import Types
 from refsim.spirv.writers import DIFFER, LAST, OTHER
@@ -72,15 +72,17 @@ class Sanitizer:
         steps: Sequence[ModuleDispatch],
         inputs: Mapping[str, PackedBuffer],
         repeats: int = 0,
-    ) -> list[Finding]:
+    ) -> list[KernelFinding]:
         """What the dispatches of a call do and must not do; nothing twice. Raises DeviceError."""
-        found: list[Finding] = []
+        found: list[KernelFinding] = []
         buffers: dict[str, np.ndarray] = {}
         for step in steps:
             words = contents(step, given(step, inputs, buffers))
             look = _Look(self._watched(step), words, call)
             found += look.findings()
-            found += [Finding(NOT_SEEN, step.shader, f"has {why}") for why in look.watched.made.uncounted]
+            found += [
+                KernelFinding(NOT_SEEN, step.shader, f"has {why}") for why in look.watched.made.uncounted
+            ]
             if not any(one.kind == OUTSIDE for one in found):  # the plain module would be stopped for it
                 found += self._other_size(look)
                 found += self._repeated(look, repeats)
@@ -96,7 +98,7 @@ class Sanitizer:
         known.dispatch = step
         return known
 
-    def _other_size(self, look: _Look) -> Iterator[Finding]:
+    def _other_size(self, look: _Look) -> Iterator[KernelFinding]:
         """Half a workgroup where the kernel's numbers do not depend on it: then nothing may."""
         step = look.watched.dispatch
         loaded = self.pipelines.folder.load(step.shader)
@@ -122,7 +124,7 @@ class Sanitizer:
         what = f"writes other bytes in workgroups of {other.local} than of {step.local}"
         yield from look.compared(outputs, ORDER, what, look.defined)
 
-    def _repeated(self, look: _Look, repeats: int) -> Iterator[Finding]:
+    def _repeated(self, look: _Look, repeats: int) -> Iterator[KernelFinding]:
         """The plain module, again and again; the first run that differs from the first."""
         first: dict[int, np.ndarray] | None = None
         pipeline = self.pipelines.pipeline(look.watched.dispatch)
@@ -146,7 +148,7 @@ class _Look:
     def __init__(self, watched: Watched, contents: Sequence[np.ndarray | None], call: Call) -> None:
         self.watched, self.contents, self.call = watched, contents, call
         self.shader, self.where = watched.dispatch.shader, watched.pipeline.where
-        self.base = watched.run(contents, {}, Choice())
+        self.base = watched.run(contents, {}, RunChoice())
         self.written = {number: self._written(self.base, number) for number in self.base.outputs}
         self.defined = {n: self._bytes(n, self.written[n], False) for n in self.base.outputs}
         self.values = {n: self._bytes(n, self.written[n], True) for n in self.base.outputs}
@@ -172,7 +174,7 @@ class _Look:
             known[: desc.nbytes] = byte_kinds(desc) == ByteKind.VALUE
         return known & np.repeat(written, 4)
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[KernelFinding]:
         """What is wrong; writes outside of outputs hide all else."""
         found = list(self.outside())
         if found:
@@ -182,11 +184,11 @@ class _Look:
             depends = unsteady
         return [*self.twice(), *depends]
 
-    def unsteady(self) -> list[Finding]:
+    def unsteady(self) -> list[KernelFinding]:
         """Whether the same run, again, gives other bytes: then what it depends on cannot be told."""
         what = "writes other bytes when it runs again over the same memory"
         for _ in range(STEADY):
-            run = self.watched.run(self.contents, {}, Choice())
+            run = self.watched.run(self.contents, {}, RunChoice())
             found = list(self.compared(run.outputs, UNSTABLE, what, self.defined))
             if found:
                 return found
@@ -194,7 +196,7 @@ class _Look:
 
     # --- who wrote -----------------------------------------------------------------------------------------
 
-    def outside(self) -> Iterator[Finding]:
+    def outside(self) -> Iterator[KernelFinding]:
         """Writes outside of outputs."""
         for number, record in self.base.records.items():
             bind, front = self.watched.dispatch.binds[number], self.watched.fronts[number]
@@ -216,12 +218,12 @@ class _Look:
                 if word >= bind.count
                 else "to"
             )
-            yield Finding(
+            yield KernelFinding(
                 OUTSIDE, self.shader, f"writes {place} the buffer of {bind.what}, {size}", number, bind.what,
                 None if beyond else word, places.size, None, (self.watched.worker(record[row, LAST]),),
             )  # fmt: skip
 
-    def twice(self) -> Iterator[Finding]:
+    def twice(self) -> Iterator[KernelFinding]:
         """Words that two invocations wrote: with different bits, or with the same."""
         for number in self.base.outputs:
             record = self.base.records.get(number)
@@ -258,7 +260,7 @@ class _Look:
         if self.watched.made.variables:
             yield Source(VARIABLES)
 
-    def foreign(self) -> Iterator[Finding]:
+    def foreign(self) -> Iterator[KernelFinding]:
         """All foreign memory is changed at once; if the outputs change, one source after another."""
         found = list(self.sources())
         for padding, mask in ((False, self.defined), (True, self.values)):
@@ -273,15 +275,15 @@ class _Look:
 
     def _changed(
         self, sources: Iterable[Source], mask: Mapping[int, np.ndarray], what: str, kind: str = FOREIGN
-    ) -> Iterator[Finding]:
+    ) -> Iterator[KernelFinding]:
         group = list(sources)
         for variant in (1, 2):
-            run = self.watched.run(self.contents, dict.fromkeys(group, variant), Choice())
+            run = self.watched.run(self.contents, dict.fromkeys(group, variant), RunChoice())
             yield from self.compared(run.outputs, kind, what, mask)
 
     def _blamed(
         self, source: Source | None, group: Sequence[Source], mask: Mapping[int, np.ndarray]
-    ) -> Iterator[Finding]:
+    ) -> Iterator[KernelFinding]:
         if source is None:
             yield from list(self._changed(group, mask, "depends on foreign words of several buffers"))[:1]
             return
@@ -291,18 +293,20 @@ class _Look:
         said = _SAID[source.kind].format(name)
         yield from list(self._changed([source], mask, f"reads {said}", kind))[:1]
 
-    def order(self) -> Iterator[Finding]:
+    def order(self) -> Iterator[KernelFinding]:
         """Other orders of workgroups, and of invocations in a workgroup."""
         step = self.watched.dispatch
         groups = step.grid[0] * step.grid[1] * step.grid[2]
         workers = step.local[0] * step.local[1] * step.local[2]
         orders = []
         if groups > 1:
-            orders += [("workgroups run from last to first", Choice(reverse=True))]
-            orders += [("workgroups begin in the middle", Choice(rotate=groups // 2))]
+            orders += [("workgroups run from last to first", RunChoice(reverse=True))]
+            orders += [("workgroups begin in the middle", RunChoice(rotate=groups // 2))]
         if workers > 1 and not self.watched.made.subgroups:
-            orders += [("invocations of a workgroup run from last to first", Choice(reverse_local=True))]
-            orders += [("invocations of a workgroup begin in the middle", Choice(rotate_local=workers // 2))]
+            orders += [("invocations of a workgroup run from last to first", RunChoice(reverse_local=True))]
+            orders += [
+                ("invocations of a workgroup begin in the middle", RunChoice(rotate_local=workers // 2))
+            ]
         for said, choice in orders:
             run = self.watched.run(self.contents, {}, choice)
             found = list(self.compared(run.outputs, ORDER, f"writes other bytes when {said}", self.defined))
@@ -313,7 +317,7 @@ class _Look:
     def compared(
         self, outputs: Mapping[int, np.ndarray], kind: str, what: str, mask: Mapping[int, np.ndarray],
         first: Mapping[int, np.ndarray] | None = None,
-    ) -> Iterator[Finding]:  # fmt: skip
+    ) -> Iterator[KernelFinding]:  # fmt: skip
         """The first output that differs from ``first`` (or from the base) in bytes of ``mask``."""
         for number, base in (first or self.base.outputs).items():
             if number not in mask:
@@ -329,9 +333,9 @@ class _Look:
                 return
 
     def _at(
-        self, kind: str, what: str, number: int, word: int, count: int, workers: tuple[Worker, ...],
+        self, kind: str, what: str, number: int, word: int, count: int, workers: tuple[Invocation, ...],
         byte: int = -1,
-    ) -> Finding:  # fmt: skip
+    ) -> KernelFinding:  # fmt: skip
         """A finding at a word of an output, with the first element in it (or at the byte)."""
         bind = self.watched.dispatch.binds[number]
         element = None
@@ -343,4 +347,4 @@ class _Look:
                 (offsets(desc) * size >= first // size * size) & (offsets(desc) * size < stop)
             )
             element = tuple(int(at) for at in places[0]) if len(places) else None
-        return Finding(kind, self.shader, what, number, bind.what, word, count, element, workers)
+        return KernelFinding(kind, self.shader, what, number, bind.what, word, count, element, workers)

@@ -10,9 +10,9 @@ import numpy as np
 
 from refsim.core.buffer import GUARD_WORDS, ByteKind, byte_kinds
 from refsim.core.launch import Triple
-from refsim.exec.finding import Worker
+from refsim.exec.finding import Invocation
 from refsim.ops.base.module_call import Bind, ModuleDispatch
-from refsim.spirv.instrument import PARAMETERS, Choice, Instrumented, instrumented
+from refsim.spirv.instrument import PARAMETERS, Instrumented, RunChoice, instrumented
 from refsim.spirv.module import Module
 from refsim.spirv.writers import RECORD
 from refsim_gpu.module_pipelines import FILL_WORD, GUARD_WORD, ModulePipelines, Pipeline, fronts_of
@@ -54,7 +54,7 @@ class Watched:
         self.fronts = self.pipeline.fronts
 
     def run(
-        self, contents: Sequence[np.ndarray | None], variants: Mapping[Source, int], choice: Choice
+        self, contents: Sequence[np.ndarray | None], variants: Mapping[Source, int], choice: RunChoice
     ) -> Run:
         """Dispatch over these words, with another variant of each source that is named, in the order of ``choice``."""
         pipeline, binds = self.pipeline, self.dispatch.binds
@@ -82,11 +82,11 @@ class Watched:
         }
         return Run(outputs, rows)
 
-    def worker(self, number: int) -> Worker:
+    def worker(self, number: int) -> Invocation:
         """The invocation with a number out of a record."""
         local, grid = self.dispatch.local, self.dispatch.grid
         group, inner = divmod(int(number) - 1, local[0] * local[1] * local[2])
-        return Worker(_place(group, grid), _place(inner, local))
+        return Invocation(_place(group, grid), _place(inner, local))
 
 
 def _place(number: int, sizes: Triple) -> Triple:

@@ -8,7 +8,7 @@ from page_tables.markdown import markdown
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import LAVAPIPE
 from refsim.formats.profiles import families
-from refsim.formats.recordings import Differences, Recording, read
+from refsim.formats.recordings import RecordedDifferences, Recording, read
 from refsim.ops.base.target import Target
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "upstream"
@@ -19,7 +19,7 @@ GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "upstream"
 
 def recordings() -> str:
     """Every recording that differs from `define`, how, and why; those that differ alike in one row."""
-    listed = Differences.load(GOLDEN / "differences.json")
+    listed = RecordedDifferences.load(GOLDEN / "differences.json")
     rows: dict[tuple[str, str], list[str]] = {}
     for path in sorted(GOLDEN.glob("*.zip")):
         for recording in read(path):

@@ -11,7 +11,7 @@ import numpy as np
 from refsim.core import index
 from refsim.core.launch import Launch, Triple
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.module_call import Written
+from refsim.ops.base.module_call import WrittenOutput
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 
@@ -29,7 +29,7 @@ class Geometry:
     items: np.ndarray
 
     @classmethod
-    def of(cls, call: Call, last: Written) -> Geometry:
+    def of(cls, call: Call, last: WrittenOutput) -> Geometry:
         """How a host launches the module that writes a call's output."""
         x, y, z = (-(-size // local) for size, local in zip(last.global_size, last.local, strict=True))
         launch = replace(

@@ -61,7 +61,7 @@ class Check:
 
 
 @dataclass
-class Row:
+class OutputRow:
     """One output of one executed node.
 
     ``ms`` and ``steps`` are by executor. ``steps`` are the nodes that it computed in one step with this node. The
@@ -118,7 +118,7 @@ class Row:
 class Execution:
     """What a run of all executors gave; outputs by executor, of a run that nobody watches."""
 
-    rows: list[Row]
+    rows: list[OutputRow]
     outputs: dict[str, list[np.ndarray]]
     dumped: list[str]
     unmatched: list[str]
@@ -183,7 +183,7 @@ def execute(
     }
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
-    seen = _Seen(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
+    seen = _Watching(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
     result = Execution([], {}, seen.dumped, [], runners)
     count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:
@@ -217,7 +217,7 @@ def execute(
     return result
 
 
-class _Seen:
+class _Watching:
     """What the steps of all runs show: a row for each output, its bytes compared with recorded ones, and dumped.
 
     ``dumping``: the names of the buffers to dump; ``run``: what their sidecars say of the run.
@@ -225,7 +225,7 @@ class _Seen:
 
     def __init__(self, recorded: dumps.Recorded | None, dumping: Set[str], run: RunIdentity | None) -> None:
         self.recorded, self.dumping, self.run = recorded, dumping, run
-        self.rows: dict[str, Row] = {}
+        self.rows: dict[str, OutputRow] = {}
         self.dumped: list[str] = []
         #: executor -> value -> what it gave there, and what was recorded, of values that differ
         self.want: dict[str, dict[str, Hashable]] = {}
@@ -246,7 +246,7 @@ class _Seen:
                 if held is not None and writer is not None and row.value in self.dumping:
                     self._dump(row, node, held, writer)
 
-    def _compare(self, row: Row, node: Node, held: PackedBuffer, executor: str) -> None:
+    def _compare(self, row: OutputRow, node: Node, held: PackedBuffer, executor: str) -> None:
         if self.recorded is None or row.value not in self.recorded:
             return
         before = row.checks.get(executor)
@@ -258,7 +258,9 @@ class _Seen:
                 self.want.setdefault(executor, {})[row.value] = key(held)
                 self.got.setdefault(executor, {})[row.value] = key(there)
 
-    def _dump(self, row: Row, node: Node, held: PackedBuffer | np.ndarray, writer: FolderWriter) -> None:
+    def _dump(
+        self, row: OutputRow, node: Node, held: PackedBuffer | np.ndarray, writer: FolderWriter
+    ) -> None:
         params = node.call.params if node.call else None
         dumps.write(writer, dumps.sidecar(row.value, held, node.name, node.number, params, self.run), held)
         if row.value not in self.dumped:
@@ -270,7 +272,7 @@ def _names(delegate: int, value: int, node: Node) -> str:
     return f"{dumps.value_name(delegate, value)} {node.name} {node.operator}"
 
 
-def _add_sources(rows: dict[str, Row], model: Model, name: str, executor: Executor) -> None:
+def _add_sources(rows: dict[str, OutputRow], model: Model, name: str, executor: Executor) -> None:
     """Where the kernels of each operator came from, and the defects that they are known for."""
     for delegate, node in model.nodes():
         if node.call is not None and node.prepared is not None:
@@ -279,7 +281,7 @@ def _add_sources(rows: dict[str, Row], model: Model, name: str, executor: Execut
             row.known = tuple(defect.name for defect in node.call.defects)
 
 
-def _add_times(rows: dict[str, Row], event: Event, executor: str) -> None:
+def _add_times(rows: dict[str, OutputRow], event: Event, executor: str) -> None:
     """A row for every output of a step; its time goes to the first."""
     seconds = event.seconds
     for node in event.nodes:
@@ -322,10 +324,10 @@ def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
     return Check(int(compared.sum()), int(wrong.size), first)
 
 
-def _row(event: Event, node: Node, value: int) -> Row:
+def _row(event: Event, node: Node, value: int) -> OutputRow:
     tensor = event.graph.tensors[value]
     desc = tensor.desc
-    return Row(
+    return OutputRow(
         delegate=event.delegate,
         node=node.number,
         operator=node.operator,

@@ -24,7 +24,7 @@ from refsim.golden.named import cases_in, replayed
 DUMP, FOUND = "dump", "triage.json"
 
 
-class Kind(NamedTuple):
+class PathKind(NamedTuple):
     """What a path may be: whether it is, what that is called, and what to give or to type where a dump is wanted."""
 
     fits: Callable[[Path], bool]
@@ -78,30 +78,30 @@ def _beside(path: str) -> str:
 
 
 KINDS = (
-    Kind(
+    PathKind(
         lambda path: (path / FOUND).is_file() and (path / DUMP).is_dir(),
         "a folder of refsim triage, and no dump",
         lambda path: f"{Path(path) / DUMP}, the dump in it",
     ),
-    Kind(
+    PathKind(
         lambda path: (path / CASE_JSON).is_file(),
         "a case, and no dump",
         lambda path: "a dump of a whole run",
         lambda path: [replayed(path)],
     ),
-    Kind(
+    PathKind(
         lambda path: bool(_dumps_in(path)),
         "a folder of dumps, and no dump",
         lambda path: f"one of those in it: {choices.listed(_dumps_in(Path(path)))}",
     ),
-    Kind(
+    PathKind(
         lambda path: bool(cases_in(path)),
         "a folder of cases, and no dump",
         _beside,
         lambda path: [replayed(cases_in(path)[0])],
     ),
-    Kind(_inputs, "the inputs of a run, and no dump", _dump_of),
-    Kind(
+    PathKind(_inputs, "the inputs of a run, and no dump", _dump_of),
+    PathKind(
         _outputs,
         "outputs of a run, and no dump",
         lambda path: (

@@ -61,8 +61,8 @@ def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], si
 
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
     """
-    files: list[programs.Program] = []
-    refused: list[programs.Refusal] = []
+    files: list[programs.CorpusProgram] = []
+    refused: list[programs.LeftOut] = []
     wanted = operators or exportable()
     with progress("operators", len(wanted)) as advance:
         for op in wanted:
@@ -85,7 +85,7 @@ def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], si
 
 
 def _show_exported(
-    folder: str, files: Sequence[programs.Program], refused: Sequence[programs.Refusal], said: str
+    folder: str, files: Sequence[programs.CorpusProgram], refused: Sequence[programs.LeftOut], said: str
 ) -> None:
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     for rule, rule_cases in Counter(row.error.rule for row in refused).items():
@@ -103,7 +103,7 @@ export.help = f"{inspect.cleandoc(export.help or '')}\n\nOPERATORS: {', '.join(e
 
 
 def _none_chosen(
-    operators: Sequence[str], layouts: Sequence[str], size: Size, refused: Sequence[programs.Refusal]
+    operators: Sequence[str], layouts: Sequence[str], size: Size, refused: Sequence[programs.LeftOut]
 ) -> ParameterError:
     """What there is instead: other layouts of these operators, or cases of another size."""
     if refused:

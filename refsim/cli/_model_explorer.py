@@ -68,7 +68,7 @@ def _write(path: str, content: Any) -> None:
 
 def graph_of(model: Model, made: Origins) -> dict[str, Any]:
     """The whole program as one graph: its inputs and outputs, its plain kernels, and the operators of its delegates."""
-    writer = _Writer(made)
+    writer = _GraphWriter(made)
     if model.plan is None:
         for number, graph in model.graphs.items():
             inputs = [writer.input(at, graph.tensors[value]) for at, value in enumerate(graph.inputs)]
@@ -124,7 +124,7 @@ _End = tuple[str, str]
 
 
 @dataclass
-class _Writer:
+class _GraphWriter:
     made: Origins
     nodes: list[dict[str, Any]] = field(default_factory=list)
 

@@ -40,7 +40,7 @@ def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
         yield
         return
     global _bar
-    _bar = bar = (_Bar if sys.stderr.isatty() else _Lines)(_Work(" ".join(arguments[:1]), None))
+    _bar = bar = (_Bar if sys.stderr.isatty() else _Lines)(_Doing(" ".join(arguments[:1]), None))
     doing.listen(_news)
     try:
         yield
@@ -62,7 +62,7 @@ def progress(what: str, total: int | None = None) -> Iterator[Tell]:
     if (bar := _bar) is None:
         yield lambda count=1, note="": None
         return
-    bar.begin(_Work(what, total))
+    bar.begin(_Doing(what, total))
     try:
         yield bar.advance
     finally:
@@ -76,7 +76,7 @@ def make_way() -> None:
 
 
 @dataclass
-class _Work:
+class _Doing:
     what: str
     total: int | None
     done: int = 0
@@ -90,13 +90,13 @@ class _Work:
 class _Lines:
     """A line now and then, from a thread of its own: what is being done, how much of it, and for how long."""
 
-    def __init__(self, work: _Work) -> None:
-        self._works: list[_Work] = []
+    def __init__(self, work: _Doing) -> None:
+        self._works: list[_Doing] = []
         self._lock, self._began = RLock(), time.monotonic()
         self._timer: Timer | None = None
         self.begin(work)
 
-    def begin(self, work: _Work) -> None:
+    def begin(self, work: _Doing) -> None:
         with self._lock:
             self._works.append(work)
             if self._timer is None:
@@ -135,14 +135,14 @@ class _Lines:
 class _Bar:
     """A bar that appears late, from a thread of its own; what was told before that is kept here."""
 
-    def __init__(self, work: _Work) -> None:
-        self._works: list[_Work] = []
+    def __init__(self, work: _Doing) -> None:
+        self._works: list[_Doing] = []
         self._lock = RLock()
         self._rich: Progress | None = None
         self._timer: Timer | None = None
         self.begin(work)
 
-    def begin(self, work: _Work) -> None:
+    def begin(self, work: _Doing) -> None:
         with self._lock:
             self._works.append(work)
             if self._timer is None:

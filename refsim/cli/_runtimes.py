@@ -12,7 +12,7 @@ from refsim.cli._target import opened
 from refsim.cli._verb import Result
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
-from refsim.device.across import Apart, across
+from refsim.device.across import Across, across
 from refsim.exec.factory import executor_named
 from refsim.formats.targets import TargetRow
 
@@ -46,7 +46,7 @@ def compare_runtimes(
     return Result(content, partial(_show, rows, releases, changed), SAME if not apart else DIFFERENT)
 
 
-def _show(rows: Sequence[Apart], releases: tuple[str, str], changed: Sequence[str]) -> None:
+def _show(rows: Sequence[Across], releases: tuple[str, str], changed: Sequence[str]) -> None:
     cells = [
         (row.node, row.operator, row.value, row.elements, row.different, row.alone, f"{row.most:.3g}", _why(row.why))
         for row in rows

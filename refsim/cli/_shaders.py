@@ -19,7 +19,7 @@ from refsim.golden.apart import rivals, told
 from refsim.golden.judge import SAME
 from refsim.modules import inventory
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
-from refsim.modules.verification import Outcome, tally
+from refsim.modules.verification import FolderOutcome, tally
 
 MOST_CAUSES = 3
 #: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
@@ -46,11 +46,11 @@ def print_folder(build: Build, once: bool) -> None:
     say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
 
 
-def _row(build: Build, row: inventory.Row, once: bool) -> tuple[str, ...]:
+def _row(build: Build, row: inventory.ModuleRow, once: bool) -> tuple[str, ...]:
     return row.operator, row.module, row.variant, row.state, _runs(build, row, once)
 
 
-def _runs(build: Build, row: inventory.Row, once: bool) -> str:
+def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
     """Whether a module runs, and what runs instead."""
     if row.variant == inventory.PACKS:
         return "no, refsim packs"
@@ -65,7 +65,7 @@ def _runs(build: Build, row: inventory.Row, once: bool) -> str:
 # --- the verdict -----------------------------------------------------------------------------------------
 
 
-def so_far(operators: Sequence[str], outcome: Outcome, seconds: float) -> str:
+def so_far(operators: Sequence[str], outcome: FolderOutcome, seconds: float) -> str:
     """One line, when the first cases of some operators are right."""
     return f"{called(operators)}: {verdict(outcome, False, operators)}, {seconds:.3f} s"
 
@@ -88,7 +88,7 @@ def first_word(tried: Tried, seconds: float) -> str:
     return f"{name} is wrong: byte {at} is {actual[at]}, not {expected[at]}; {seconds:.3f} s"
 
 
-def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
+def print_outcome(build: Build, outcome: FolderOutcome, everything: bool) -> None:
     """A row per operator, what is known or legal, what is wrong, and one sentence."""
     shown = [name for name in VERDICTS if any(count[name] for count in outcome.counts.values())]
     rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
@@ -102,7 +102,7 @@ def print_outcome(build: Build, outcome: Outcome, everything: bool) -> None:
     say(sentence(build, outcome))
 
 
-def print_findings(build: Build, outcome: Outcome) -> None:
+def print_findings(build: Build, outcome: FolderOutcome) -> None:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
         say(f"legal: {counted(count, 'case')} with the bytes of {names}")
@@ -186,7 +186,7 @@ def again(build: Build, tried: Tried) -> str:
     return shlex.join([*words, *build.options, *more])
 
 
-def sentence(build: Build, outcome: Outcome) -> str:
+def sentence(build: Build, outcome: FolderOutcome) -> str:
     """One line: right or wrong, how many cases, how long."""
     count = tally(outcome.counts)
     took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
@@ -212,7 +212,7 @@ def nothing(build: Build) -> str:
     return f"no case of {choices.listed(build.operators)}{fits} can run on these modules"
 
 
-def verdict(outcome: Outcome, whole: bool, operators: Collection[str] | None = None) -> str:
+def verdict(outcome: FolderOutcome, whole: bool, operators: Collection[str] | None = None) -> str:
     """The verdict on operators in a few words, as a line of --watch has it; ``whole``: all their cases have run."""
     count = tally({op: row for op, row in outcome.counts.items() if operators is None or op in operators})
     cases = sum(count.values())
@@ -235,7 +235,7 @@ def verdict(outcome: Outcome, whole: bool, operators: Collection[str] | None = N
 # --- JSON ------------------------------------------------------------------------------------------------
 
 
-def content(build: Build, outcome: Outcome) -> dict[str, Any]:
+def content(build: Build, outcome: FolderOutcome) -> dict[str, Any]:
     """The verdict as plain data; docs/json.md lists the keys."""
     return {
         "folder": build.path,

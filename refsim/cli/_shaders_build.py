@@ -28,9 +28,9 @@ from refsim.formats.module_folder import SUFFIX
 from refsim.golden.store import default_root
 from refsim.modules import CASES, inventory
 from refsim.modules.folder import Folder
-from refsim.modules.trial import Trial
+from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
-from refsim.ops.base.module_call import Features, output_binding, why_not, written
+from refsim.ops.base.module_call import HostFeatures, output_binding, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
@@ -72,7 +72,7 @@ class Build:
         self.read(self.folder.names())
         self.operators = self._operators()
         self.device = executor.device_info()  # the device opened meanwhile
-        self.features = Features.of(self.device, variant, images)
+        self.features = HostFeatures.of(self.device, variant, images)
         own_numerics = profiles.profile(self.device.numerics) if profile is None else profile
         self.profiles = tuple(dict.fromkeys((CANONICAL, own_numerics)))
         self.verification: Verification
@@ -108,7 +108,7 @@ class Build:
         return stages(order[:1], order[1:])
 
     @property
-    def rows(self) -> list[inventory.Row]:
+    def rows(self) -> list[inventory.ModuleRow]:
         """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
         found = inventory.rows(self.folder.names(), self.damaged, self.own)
         kernels = {kernel for op in self.wanted if op in OPS for kernel in inventory.kernels(op)}
@@ -300,7 +300,7 @@ def opened(
     try:
         runner.begin_opening()
         build = Build(path, runner, device, variant, images, profile, wanted, options)
-        trial = Trial(runner, build.profiles, geometry=build.geometry, own=build.rounding)
+        trial = ModuleTrial(runner, build.profiles, geometry=build.geometry, own=build.rounding)
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
         upstream = _recordings() if recorded else None
         build.verification = Verification(

@@ -21,7 +21,7 @@ from refsim.core.qmath import Profile
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.modules import SANITIZED
 from refsim.modules.trial import Tried
-from refsim.modules.verification import FIRST, Outcome
+from refsim.modules.verification import FIRST, FolderOutcome
 
 #: Cases of an operator that are looked at if a pattern chooses them: all.
 MOST_SANITIZED = 1 << 20
@@ -78,7 +78,7 @@ class Asked:
 
     def _further(
         self, variant: str, images: bool, operators: list[str], as_json: bool
-    ) -> tuple[Build, Outcome]:
+    ) -> tuple[Build, FolderOutcome]:
         """The same operators on other modules, with half as many cases and no recordings."""
         asked = replace(
             self, variant=variant, images=images, operators=tuple(operators), count=self.count // 2
@@ -106,9 +106,9 @@ class Asked:
         words = ["--limit", str(self.limit)] if self.limit != LIMIT else []
         return words if self.profile is None else [*words, "--profile", self.profile.name]
 
-    def _verified(self, build: Build, as_json: bool) -> Outcome:
+    def _verified(self, build: Build, as_json: bool) -> FolderOutcome:
         """All cases, stage by stage; a word is said as soon as there is one."""
-        begin, outcome = time.perf_counter(), Outcome()
+        begin, outcome = time.perf_counter(), FolderOutcome()
 
         def found(tried: Tried) -> None:
             if not as_json and len(outcome.bad) == 1:

@@ -18,10 +18,10 @@ from refsim.core.errors import RefsimError
 from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules.folder import POLL_S
-from refsim.modules.verification import ALL, Outcome, Stage, stages
+from refsim.modules.verification import ALL, FolderOutcome, Stage, stages
 
 
-class Description:
+class EditedFile:
     """The file ``refsim.toml`` of a folder of modules, or such a file itself, as somebody edits it."""
 
     def __init__(self, path: str) -> None:
@@ -61,7 +61,7 @@ def watch(
 
     Raises what ``opened`` raises at first; later errors are said, and the next change of the file is waited for.
     """
-    description = Description(path)
+    description = EditedFile(path)
     changed = frozenset[str]()
     while True:
         try:
@@ -93,7 +93,7 @@ class Watch:
     """
 
     def __init__(
-        self, build: Build, description: Description, everything: bool, limit: int, as_json: bool
+        self, build: Build, description: EditedFile, everything: bool, limit: int, as_json: bool
     ) -> None:
         self.build, self.everything, self.limit, self.as_json = build, everything, limit, as_json
         self.description = description
@@ -166,7 +166,7 @@ class Watch:
         self.stale |= self.description.changed()
         return bool(self.changed) or self.stale
 
-    def _tell(self, stage: Stage, changed: Collection[str], outcome: Outcome, seconds: float) -> None:
+    def _tell(self, stage: Stage, changed: Collection[str], outcome: FolderOutcome, seconds: float) -> None:
         if (self.changed or self.stale) and outcome.right:
             return  # more of it comes at once
         if self.as_json:

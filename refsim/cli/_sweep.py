@@ -9,13 +9,15 @@ from typing import Any
 from refsim.cli._idle import Share
 from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
-from refsim.sweep.plan import Plan
+from refsim.sweep.plan import SweepPlan
 from refsim.sweep.run import MOST_FOLDERS
 
 _ALL = "all"
 
 
-def show(plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float) -> None:
+def show(
+    plan: SweepPlan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
+) -> None:
     """Print everything."""
     rows = [*found, *totals(found)]
     used = [status for status in STATUSES if any(row.statuses[status] for row in rows)]
@@ -74,7 +76,7 @@ def reasons(found: Sequence[Outcome]) -> Counter[str]:
 
 
 def as_json(
-    plan: Plan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
+    plan: SweepPlan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
 ) -> dict[str, Any]:
     """The same as one object."""
 

@@ -17,7 +17,7 @@ from refsim.check.runtime import runtime
 from refsim.core import choices
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.qmath import Profile
-from refsim.device.fitting import Fit, chosen, fit, misfit
+from refsim.device.fitting import TargetFit, chosen, fit, misfit
 from refsim.device.manifest import lost, source_of
 from refsim.device.noticed import exposed
 from refsim.exec.model import Model, load
@@ -94,7 +94,7 @@ class Opened:
     row: TargetRow
     source: str
     release: str
-    fits: dict[str, Fit] = field(default_factory=dict)
+    fits: dict[str, TargetFit] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, str]:
         return {"target": self.row.name, "target_from": self.source, "runtime": self.release}

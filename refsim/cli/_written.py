@@ -42,13 +42,13 @@ def can_be_written(path: str, folder: bool) -> None:
         raise FormatError(path, "cannot be written", got=got, need="a path in a folder that is there")
 
 
-class Pattern(click.ParamType):
+class PatternWord(click.ParamType):
     """A word that is no path, beside others that are."""
 
     name = "text"
 
 
-class Word(NamedTuple):
+class CommandWord(NamedTuple):
     """A word of a command line, what people call its parameter, and whether it is a path that is written."""
 
     text: str
@@ -93,22 +93,22 @@ def check(command: click.Command, values: Mapping[str, Any]) -> None:
             raise _refused(one, "is of the golden corpus")
 
 
-def _refused(one: Word, what: str) -> ParameterError:
+def _refused(one: CommandWord, what: str) -> ParameterError:
     other = free(one.text, os.path.isdir(one.text))
     return ParameterError(
         one.text, f"{what}, and {one.called} would replace it", need=f"another name, such as {other}"
     )
 
 
-def _words(one: click.Parameter, value: Any, kind: click.ParamType | None = None) -> Iterator[Word]:
+def _words(one: click.Parameter, value: Any, kind: click.ParamType | None = None) -> Iterator[CommandWord]:
     """Every word of a parameter: of several values, and of several words in each."""
     kind = kind or one.type
-    if isinstance(kind, Pattern):
+    if isinstance(kind, PatternWord):
         return
     if isinstance(value, str):
         if isinstance(kind, Written) or one.name not in _NO_PATHS:
             called = one.opts[0] if isinstance(one, click.Option) else one.metavar or (one.name or "").upper()
-            yield Word(value, called, isinstance(kind, Written))
+            yield CommandWord(value, called, isinstance(kind, Written))
     elif isinstance(value, tuple | list):
         kinds = kind.types if isinstance(kind, click.Tuple) else ()
         whole = len(kinds) == len(value) and all(isinstance(part, str) for part in value)
@@ -116,7 +116,7 @@ def _words(one: click.Parameter, value: Any, kind: click.ParamType | None = None
             yield from _words(one, part, kinds[number] if whole else kind)
 
 
-def _how_read(path: str, word: Word) -> str | None:
+def _how_read(path: str, word: CommandWord) -> str | None:
     """How a command with this word reads a file or folder; None if it does not."""
     if re.fullmatch(re.escape(os.path.realpath(word.text)) + r"-\d+\.\w+", os.path.realpath(path)):
         return f"is read as {word.called} {word.text}"  # BASE-0.bin

@@ -50,7 +50,7 @@ FOREIGN_COLUMNS = ("kernels", "verdict")
 
 
 @dataclass
-class Row:
+class ComparedRow:
     """One buffer of the run: how many of its bytes differ, and the call that wrote it on the first executor.
 
     ``source`` says where kernels of another build came from. ``judged`` is about the bytes that they wrote, computed
@@ -196,7 +196,7 @@ def command(
     return Result(content, show, partial(whole.status, same))
 
 
-def _print(names: Sequence[str], rows: Sequence[Row], foreign: bool, made: Origins) -> None:
+def _print(names: Sequence[str], rows: Sequence[ComparedRow], foreign: bool, made: Origins) -> None:
     """The table of buffers, and how many of them differ."""
     columns = (*COLUMNS, *FOREIGN_COLUMNS) if foreign else COLUMNS
     cells = [[*(getattr(row, n) for n in columns), *made.cell(row.delegate, row.node)] for row in rows]
@@ -223,15 +223,19 @@ def _on_runtimes(
     return compare_runtimes(file, (releases[0], releases[1]), name, asked, family, profile)
 
 
-def _row(name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray) -> Row:
+def _row(
+    name: str, traced: Traced, a: PackedBuffer | np.ndarray, b: PackedBuffer | np.ndarray
+) -> ComparedRow:
     first, second = _bytes(a), _bytes(b)
     different = int((first != second).sum()) if len(first) == len(second) else max(len(first), len(second))
     node = traced.node
-    return Row(traced.delegate, node.number, node.operator, name, len(first), different, a, b, traced.bound)
+    return ComparedRow(
+        traced.delegate, node.number, node.operator, name, len(first), different, a, b, traced.bound
+    )
 
 
 def _judge(
-    rows: list[Row],
+    rows: list[ComparedRow],
     runs: list[dict[str, tuple[Traced, PackedBuffer | np.ndarray]]],
     runners: Sequence[Executor],
 ) -> None:
@@ -260,7 +264,9 @@ def _bytes(held: PackedBuffer | np.ndarray) -> np.ndarray:
     return np.frombuffer(raw.tobytes(), np.uint8)
 
 
-def explain(row: Row, names: list[str], limit: int, geometry: Geometry | None = None) -> Report | None:
+def explain(
+    row: ComparedRow, names: list[str], limit: int, geometry: Geometry | None = None
+) -> Report | None:
     """The diff of the two buffers; None if they are not packed or float32 ones. ``geometry``: the second's launch."""
     if not (isinstance(row.first, PackedBuffer) and isinstance(row.second, PackedBuffer)):
         return None

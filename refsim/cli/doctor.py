@@ -39,7 +39,7 @@ PACKAGES = (
 
 
 @dataclass(frozen=True)
-class Finding:
+class Requirement:
     """One thing that was looked for. docs/json.md lists the values of ``status``."""
 
     thing: str
@@ -60,7 +60,7 @@ def command() -> Result:
     return Result(content, partial(_show, findings, found), UNAVAILABLE if broken else SAME)
 
 
-def _show(findings: Sequence[Finding], found: Sequence[ExecutorInfo]) -> None:
+def _show(findings: Sequence[Requirement], found: Sequence[ExecutorInfo]) -> None:
     rows = [(f.thing, f.status, f.detail, f.purpose) for f in findings]
     print_table(("what", "status", "detail", "for"), rows, drop=("for",))
     say()
@@ -70,16 +70,16 @@ def _show(findings: Sequence[Finding], found: Sequence[ExecutorInfo]) -> None:
             say(f"fix {finding.thing}: {finding.fix}")
 
 
-def interpreter() -> list[Finding]:
+def interpreter() -> list[Requirement]:
     machine = f"{platform.system()} {platform.release()}, {platform.machine()}, {os.cpu_count()} CPUs"
     return [
-        Finding("refsim", "ok", f"{refsim.__version__} in {Path(refsim.__file__).parent}"),
-        Finding("python", "ok", f"{platform.python_version()} {sys.executable}"),
-        Finding("machine", "ok", machine),
+        Requirement("refsim", "ok", f"{refsim.__version__} in {Path(refsim.__file__).parent}"),
+        Requirement("python", "ok", f"{platform.python_version()} {sys.executable}"),
+        Requirement("machine", "ok", machine),
     ]
 
 
-def processor() -> Finding:
+def processor() -> Requirement:
     """What native kernels are compiled for, and whether they may use its matrix unit."""
     from refsim.exec.cpu import isa
     from refsim.exec.cpu.amx import tiles
@@ -87,20 +87,24 @@ def processor() -> Finding:
     found = isa.cpu()
     refused = tiles.why_not(found.isa)
     unit = "tiles may be used" if refused is None else f"no tiles: {refused}"
-    return Finding("processor", "ok", f"{found.name}, instructions {found.isa.name}; {unit}", "CPU kernels")
+    return Requirement(
+        "processor", "ok", f"{found.name}, instructions {found.isa.name}; {unit}", "CPU kernels"
+    )
 
 
-def packages() -> list[Finding]:
+def packages() -> list[Requirement]:
     findings = []
     for name, required, purpose, fix in PACKAGES:
         try:
-            findings.append(Finding(name, "ok", version(name), purpose))
+            findings.append(Requirement(name, "ok", version(name), purpose))
         except PackageNotFoundError:
             place = _place(name)
             if place is not None:  # the module alone, as a folder on the path has it: it can be imported
-                findings.append(Finding(name, "ok", f"{place}, not installed by pip", purpose))
+                findings.append(Requirement(name, "ok", f"{place}, not installed by pip", purpose))
                 continue
-            findings.append(Finding(name, "missing", "required" if required else "optional", purpose, fix))
+            findings.append(
+                Requirement(name, "missing", "required" if required else "optional", purpose, fix)
+            )
     return findings
 
 
@@ -113,7 +117,7 @@ def _place(name: str) -> str | None:
     return None if found is None else found.origin
 
 
-def cache() -> Finding:
+def cache() -> Requirement:
     """The directories of compiled kernels."""
     from refsim.core.jit import ready
     from refsim.exec.cpu.compiled import directory
@@ -124,28 +128,30 @@ def cache() -> Finding:
         found.append(
             f"{path}: {counted(len(files), 'file')}, {counted(sum(p.stat().st_size for p in files), 'byte')}"
         )
-    return Finding("kernel cache", "ok", "; ".join(found), "CPU kernels")
+    return Requirement("kernel cache", "ok", "; ".join(found), "CPU kernels")
 
 
-def corpus() -> Finding:
+def corpus() -> Requirement:
     """The golden corpus: of the checkout, or of a distribution of its own."""
     from refsim.golden.store import default_root
 
     try:
-        return Finding("golden corpus", "ok", str(default_root()), "golden verify")
+        return Requirement("golden corpus", "ok", str(default_root()), "golden verify")
     except MissingDependencyError as error:
-        return Finding("golden corpus", "missing", "optional", "golden verify", str(error.need))
+        return Requirement("golden corpus", "missing", "optional", "golden verify", str(error.need))
 
 
-def debian_packages() -> list[Finding]:
+def debian_packages() -> list[Requirement]:
     """What the GPU part lacks of the system."""
     try:
         gpu = backend("gpu")
     except MissingDependencyError:
         fix = "install refsim from its checkout"
-        return [Finding("refsim_gpu", "missing", "optional", "running on a GPU", fix)]
+        return [Requirement("refsim_gpu", "missing", "optional", "running on a GPU", fix)]
     detail = "optional Debian package"
-    return [Finding(name, "missing", detail, purpose, fix) for name, purpose, fix in gpu.missing_packages()]
+    return [
+        Requirement(name, "missing", detail, purpose, fix) for name, purpose, fix in gpu.missing_packages()
+    ]
 
 
 def _required(name: str) -> bool:

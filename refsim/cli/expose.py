@@ -16,7 +16,7 @@ from refsim.cli.check import refusals
 from refsim.core import choices
 from refsim.core.errors import GraphError
 from refsim.device.choose import NO_WORDS
-from refsim.device.expose import FILL, Exposed, Options, expose, write
+from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
 from refsim.device.outputs import FORM
 from refsim.formats.targets import TargetRow
@@ -25,7 +25,7 @@ COLUMNS = ("output", "value", "operator", "shape", "layout", "as", "bytes")
 DEFAULT = "default"
 
 
-class Byte(click.ParamType):
+class FillByte(click.ParamType):
     """A byte such as 0x5A or 90; or none."""
 
     name = "byte"
@@ -65,7 +65,7 @@ class Byte(click.ParamType):
 )
 @click.option(
     "--fill",
-    type=Byte(),
+    type=FillByte(),
     default=DEFAULT,
     metavar="BYTE",
     help=f"What buffers hold before the run: 0x00 to 0xFF, or none. [default: {FILL:#x}; none with --share and values]",
@@ -96,7 +96,7 @@ def command(
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
     try:
         shaped = partial(at_shapes, given=given, static=True) if given else None
-        files = expose(file, Options(way, share, chosen), patterns, chunk, output, family, shaped)
+        files = expose(file, ExposeOptions(way, share, chosen), patterns, chunk, output, family, shaped)
     except GraphError as error:
         if judge := judged_by(file):
             what = "is a program of calls alone, which have nothing inside to hand out"

@@ -21,7 +21,7 @@ from refsim.core.counted import counted
 from refsim.core.layout import layout
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
-from refsim.exec.shapes import Border
+from refsim.exec.shapes import InputBorder
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.formats.targets import TargetRow
@@ -147,7 +147,7 @@ def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str
     }
 
 
-def bounds(model: Model) -> list[tuple[str, Border]]:
+def bounds(model: Model) -> list[tuple[str, InputBorder]]:
     """The inputs that may be smaller than the file says."""
     border = (model.bound or model).border
     return [(f"in{number}", row) for number, row in enumerate(border) if row.dynamic]

@@ -28,7 +28,7 @@ from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_table, say, say_all, shape_text, wrote
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import PROGRAM, Result, verb
-from refsim.cli._written import Pattern, Written
+from refsim.cli._written import PatternWord, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
@@ -64,7 +64,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
 )
 @click.option(
     "--dump",
-    type=(Pattern(), Written(folder=True)),
+    type=(PatternWord(), Written(folder=True)),
     metavar="REGEX DIR",
     help="Save each buffer whose value name and operator match: raw, with a JSON sidecar.",
 )

@@ -34,7 +34,7 @@ from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import COMPARED
-from refsim.sweep.plan import GRAPHS, Plan, Variant, shared
+from refsim.sweep.plan import GRAPHS, SweepPlan, SweepVariant, shared
 from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
 
@@ -117,7 +117,7 @@ def command(
     names = [profile.name for profile in profiles]
     if len(set(names)) < len(names):
         raise ParameterError("--profile", "two of one name", got=", ".join(names), need="distinct names")
-    plan = Plan(
+    plan = SweepPlan(
         shared(count, _operators(operators)) if count else {},
         _models(folder, runs),
         _variants(executors, threads, sets),
@@ -177,7 +177,7 @@ _SUBJECTS = (
 command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
 
 
-def _sweep(plan: Plan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
+def _sweep(plan: SweepPlan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:
     """Compute what the database lacks."""
     left = list(database.missing(plan.chunks()))
     total = sum(chunk.count * len(chunk.variants) for chunk in left)
@@ -215,18 +215,20 @@ def _operators(given: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(given)) or list(subjects)
 
 
-def _variants(executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]) -> tuple[Variant, ...]:
+def _variants(
+    executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]
+) -> tuple[SweepVariant, ...]:
     """Each executor; the native one with each number of threads and each instruction set."""
     numbers = []
     for number in ",".join(threads).split(","):
         if not number.isdecimal() or not 1 <= int(number) <= 1024:
             raise ParameterError("sweep --threads", "out of range", got=number, need="numbers from 1 to 1024")
         numbers.append(int(number))
-    found: list[Variant] = []
+    found: list[SweepVariant] = []
     for name in ",".join(executors).split(","):
         own = name == "cpu"
         found += [
-            Variant(name, n, isa)
+            SweepVariant(name, n, isa)
             for n in (numbers if own else [1])
             for isa in ((sets or ("",)) if own else ("",))
         ]

@@ -47,7 +47,7 @@ from refsim.device.page import (
 from refsim.device.repeats import Repeats, repeats, worst
 from refsim.device.strip import source
 from refsim.device.triage import triage
-from refsim.device.verdicts import LEGAL, Triage, Verdict
+from refsim.device.verdicts import LEGAL, OperatorVerdict, Triage
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
@@ -237,7 +237,7 @@ def _print(
         say(line)
 
 
-def _nodes(verdicts: Sequence[Verdict]) -> str:
+def _nodes(verdicts: Sequence[OperatorVerdict]) -> str:
     nodes = [f"{v.row.node} {v.row.operator}" for v in verdicts]
     return (
         f"{'' if len(nodes) == 1 else 'each of '}{form(len(nodes), 'node', 'nodes')} {choices.listed(nodes)}"

@@ -57,7 +57,7 @@ def lifetimes(
 
 
 @dataclass(frozen=True)
-class Allocation(Generic[Key]):
+class Claim(Generic[Key]):
     """A value that needs memory: its name, its size in bytes, and when."""
 
     name: Key
@@ -65,12 +65,12 @@ class Allocation(Generic[Key]):
     life: Lifetime
 
 
-def largest_first(wanted: Iterable[Allocation[Key]]) -> list[Allocation[Key]]:
+def largest_first(wanted: Iterable[Claim[Key]]) -> list[Claim[Key]]:
     """The order in which memory is given out; among equals the earliest, then by name."""
     return sorted(wanted, key=lambda a: (-a.nbytes, a.life.first, a.name))
 
 
-def live(wanted: Sequence[Allocation[Any]]) -> int:
+def live(wanted: Sequence[Claim[Any]]) -> int:
     """Bytes of the largest set that a step needs at once: no plan can do with less."""
     steps = {a.life.first for a in wanted}
     return max((sum(a.nbytes for a in wanted if a.life.first <= n <= a.life.last) for n in steps), default=0)
@@ -79,12 +79,12 @@ def live(wanted: Sequence[Allocation[Any]]) -> int:
 # --- memory objects --------------------------------------------------------------------------------------
 
 
-def objects(wanted: Iterable[Allocation[Key]]) -> dict[Key, int]:
+def objects(wanted: Iterable[Claim[Key]]) -> dict[Key, int]:
     """The memory object of each: the smallest large enough that is free while it lives, else a new one.
 
     Objects are numbered by their first use.
     """
-    found: list[list[Allocation[Key]]] = []
+    found: list[list[Claim[Key]]] = []
     for wants in largest_first(wanted):
         for members in reversed(found):  # an object is as large as its first member: the smallest come first
             if not any(wants.life.overlaps(other.life) for other in members):
@@ -100,10 +100,10 @@ def objects(wanted: Iterable[Allocation[Key]]) -> dict[Key, int]:
 
 
 @dataclass(frozen=True)
-class Place(Generic[Key]):
+class BlockPlace(Generic[Key]):
     """Where a value lies in the block, in bytes."""
 
-    wants: Allocation[Key]
+    wants: Claim[Key]
     offset: int
 
     @property
@@ -111,9 +111,9 @@ class Place(Generic[Key]):
         return self.offset + self.wants.nbytes
 
 
-def places(wanted: Iterable[Allocation[Key]]) -> dict[Key, Place[Key]]:
+def places(wanted: Iterable[Claim[Key]]) -> dict[Key, BlockPlace[Key]]:
     """The place of each: as low as those allow that are needed at once with it, aligned to `ALIGN`."""
-    placed: list[Place[Key]] = []
+    placed: list[BlockPlace[Key]] = []
     ordered = largest_first(wanted)
     for wants in ordered:
         at = 0
@@ -121,7 +121,7 @@ def places(wanted: Iterable[Allocation[Key]]) -> dict[Key, Place[Key]]:
             if at + wants.nbytes <= other.offset:
                 break
             at = max(at, -(-other.end // ALIGN) * ALIGN)
-        placed.append(Place(wants, at))
+        placed.append(BlockPlace(wants, at))
     check(placed)
     found = {place.wants.name: place for place in placed}
     missing = [str(wants.name) for wants in ordered if wants.name not in found]
@@ -130,7 +130,7 @@ def places(wanted: Iterable[Allocation[Key]]) -> dict[Key, Place[Key]]:
     return found
 
 
-def check(placed: Sequence[Place[Any]]) -> None:
+def check(placed: Sequence[BlockPlace[Any]]) -> None:
     """GraphError if two values that are needed at once overlap in memory."""
     ordered = sorted(placed, key=lambda p: p.offset)
     for at, place in enumerate(ordered):
@@ -145,6 +145,6 @@ def check(placed: Sequence[Place[Any]]) -> None:
                 )
 
 
-def size(placed: Iterable[Place[Any]]) -> int:
+def size(placed: Iterable[BlockPlace[Any]]) -> int:
     """Bytes of the block."""
     return max((place.end for place in placed), default=0)

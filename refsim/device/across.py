@@ -26,7 +26,7 @@ INPUTS = "its inputs are others"
 
 
 @dataclass(frozen=True)
-class Apart:
+class Across:
     """A value on two runtimes.
 
     ``different`` of its ``elements`` are others in the run, ``alone`` of them where the second runtime's operator has
@@ -49,7 +49,7 @@ class Apart:
 
 def across(
     first: Model, second: Model, inputs: Sequence[np.ndarray], executor: Executor, names: tuple[str, str]
-) -> list[Apart]:
+) -> list[Across]:
     """A row for each value that an operator writes, in the order of execution; ``names`` are those of the runtimes."""
     runs: list[dict[tuple[int, int], Traced]] = []
     for model in (first, second):
@@ -67,7 +67,7 @@ def across(
 
 def _rows(
     models: tuple[Model, Model], pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str]
-) -> Iterator[Apart]:
+) -> Iterator[Across]:
     a, b = pair
     graphs = tuple(model.graphs[a.delegate] for model in models)
     again = _on(graphs[1], b, {value: logical(graphs[0], a.read, value) for value in a.read}, executor)
@@ -89,7 +89,7 @@ def _rows(
             why = why or [f"{names[1]}: {text}"] * bool(text)
         if strayed and apart.any():
             why.append(INPUTS)
-        yield Apart(
+        yield Across(
             a.delegate, a.node.number, a.node.operator, name, left.size, int(apart.sum()), int(alone.sum()),
             _most(left, right), tuple(why),
         )  # fmt: skip

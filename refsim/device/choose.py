@@ -12,7 +12,7 @@ from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, CHANNELS_PACKED_INT8, WIDTH_PACKED, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.exec.model import Model
-from refsim.exec.shapes import Border
+from refsim.exec.shapes import InputBorder
 from refsim.formats.dumps import value_name
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.edit import ProgramEditor
@@ -30,7 +30,7 @@ _HANDED = ("float32", "int32")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Exposable:
     """A value of a delegate. ``writer`` is the node that writes it, None for an input of the delegate.
 
     ``written``: the position in the chain of the operator that writes it, -1 for an input; ``readers``: of those that
@@ -103,17 +103,17 @@ def check(model: Model) -> ProgramEditor:
     return editor
 
 
-def _shape_of(number: int, row: Border) -> str:
+def _shape_of(number: int, row: InputBorder) -> str:
     return f"in{number}={','.join(map(str, row.sizes)) or 1}"
 
 
-def candidates(model: Model) -> list[Candidate]:
+def candidates(model: Model) -> list[Exposable]:
     """Every value that an operator of a delegate writes, and every input that the program does not get from outside.
 
     They are in execution order. GraphError for a delegate of which nothing can be handed out.
     """
     assert model.container is not None and model.plan is not None
-    found: list[Candidate] = []
+    found: list[Exposable] = []
     blobs = dict(model.container.blobs(model.plan))
     for number, graph in model.graphs.items():
         _check_border(blobs[number], graph, f"{model.path}: delegate {number}")
@@ -132,7 +132,7 @@ def _check_border(blob: Blob, graph: Graph, where: str) -> None:
                 )  # fmt: skip
 
 
-def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterator[Candidate]:
+def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterator[Exposable]:
     assert model.plan is not None
     plan = model.plan
     where = f"{model.path}: delegate {number}"
@@ -164,7 +164,7 @@ def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterato
             plan.outputs.index(arguments[value]) if is_output and arguments[value] in plan.outputs else None
         )
         row = BY_SCHEMA_VALUE.get(held.memory_layout)
-        yield Candidate(
+        yield Exposable(
             number, value, tensor, node, written[value], tuple(readers.get(value, ())), is_output, given,
             value in packed,
             CHANNELS_PACKED_INT8 if row is not None and row.is_dynamic else (),
@@ -193,7 +193,7 @@ def _layout_name(held: VkTensor) -> str:
     return BY_SCHEMA_VALUE.get(held.memory_layout, WIDTH_PACKED).name
 
 
-def select(found: list[Candidate], patterns: tuple[str, ...]) -> tuple[list[Candidate], Mapping[str, str]]:
+def select(found: list[Exposable], patterns: tuple[str, ...]) -> tuple[list[Exposable], Mapping[str, str]]:
     """The values to hand out, and the reason of each that is left out.
 
     Without patterns all values are meant that can be handed out. With patterns, regular expressions over the value's
@@ -202,7 +202,7 @@ def select(found: list[Candidate], patterns: tuple[str, ...]) -> tuple[list[Cand
     if not patterns:
         return [c for c in found if not c.reason], {c.name: c.reason for c in found if c.reason}
     compiled = [_compiled(pattern) for pattern in patterns]
-    chosen: dict[str, Candidate] = {}
+    chosen: dict[str, Exposable] = {}
     for pattern, regex in zip(patterns, compiled, strict=True):
         named = [c for c in found if regex.search(c.name) or (c.writer and regex.search(c.writer.name))]
         if not named:

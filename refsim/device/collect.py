@@ -17,7 +17,7 @@ from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest as m
 from refsim.device import outputs
-from refsim.device.choose import Candidate, candidates
+from refsim.device.choose import Exposable, candidates
 from refsim.device.expose import held_of
 from refsim.device.strip import source
 from refsim.exec.model import Model
@@ -30,7 +30,7 @@ from refsim.ops.base.target import Target
 
 
 @dataclass(frozen=True)
-class Part:
+class ExposedPart:
     """One exposed file and the outputs of one run of it."""
 
     pte: Pte
@@ -73,7 +73,7 @@ class Collected:
 Given = tuple[str | os.PathLike[str], Sequence[str | os.PathLike[str]]]
 
 
-def read(given: Sequence[Given]) -> list[Part]:
+def read(given: Sequence[Given]) -> list[ExposedPart]:
     """Read exposed files and their outputs. FormatError, ShapeError or LimitError unless all belong to one run.
 
     Several files are those that one program was exposed in. The program's own outputs must be equal in all of them.
@@ -82,7 +82,7 @@ def read(given: Sequence[Given]) -> list[Part]:
     for exposed, paths in given:
         pte, manifest = m.read(exposed)
         arrays = outputs.read(paths, [(row.dtype, row.shape) for row in manifest.outputs])
-        parts.append(Part(pte, manifest, tuple(arrays), os.fspath(paths[0])))
+        parts.append(ExposedPart(pte, manifest, tuple(arrays), os.fspath(paths[0])))
     first = parts[0]
     seen: dict[str, str] = {}
     for part in parts:
@@ -103,7 +103,7 @@ def read(given: Sequence[Given]) -> list[Part]:
     return parts
 
 
-def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
+def collect(parts: Sequence[ExposedPart], target: Target | None = None) -> Collected:
     """The values of a run. ``target`` says how the runtime chose the layouts that the file leaves open.
 
     FormatError for outputs that no run of this file gives.
@@ -140,7 +140,7 @@ def collect(parts: Sequence[Part], target: Target | None = None) -> Collected:
     )
 
 
-def family_of(parts: Sequence[Part], family: TargetRow | None) -> tuple[TargetRow | None, str]:
+def family_of(parts: Sequence[ExposedPart], family: TargetRow | None) -> tuple[TargetRow | None, str]:
     """The family of the device, and where that is from: the one that was given, or that the file was exposed for."""
     name = parts[0].manifest.target
     if family is not None:
@@ -148,7 +148,7 @@ def family_of(parts: Sequence[Part], family: TargetRow | None) -> tuple[TargetRo
     return (None, "") if name is None else (named(name), "for which the file was exposed")
 
 
-def _kind(c: Candidate) -> tuple[tuple[int, ...], str]:
+def _kind(c: Exposable) -> tuple[tuple[int, ...], str]:
     return c.tensor.shape, str(c.tensor.dtype)
 
 
@@ -172,7 +172,9 @@ def write(folder: str | os.PathLike[str], collected: Collected) -> None:
     write_folder(folder, files_of(collected))
 
 
-def _info(c: Candidate, row: m.Output, held: PackedBuffer | np.ndarray, run: RunIdentity) -> dict[str, Any]:
+def _info(
+    c: Exposable, row: m.ExposedOutput, held: PackedBuffer | np.ndarray, run: RunIdentity
+) -> dict[str, Any]:
     about = held_of(c)
     info = sidecar(c.name, held, run=run) | {"output": row.output}
     if about.node is not None:
@@ -182,7 +184,7 @@ def _info(c: Candidate, row: m.Output, held: PackedBuffer | np.ndarray, run: Run
     return info
 
 
-def _held(c: Candidate, way: str, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
+def _held(c: Exposable, way: str, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
     """What an output says about a value."""
     desc = c.tensor.desc
     if way == m.WORDS:

@@ -18,7 +18,7 @@ from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
-from refsim.formats.etdump.read import Recording
+from refsim.formats.etdump.read import EtdumpRecording
 from refsim.formats.pte.schema import DelegateCall
 from refsim.graph.graph import Graph, Node
 from refsim.ops.base.traits import Family
@@ -62,7 +62,7 @@ def delegate_calls(model: Model) -> dict[int, DelegateCall]:
     }  # fmt: skip
 
 
-def gaps(model: Model, recording: Recording, executor: str = "cpu") -> list[Gap]:
+def gaps(model: Model, recording: EtdumpRecording, executor: str = "cpu") -> list[Gap]:
     """A row for each output of each delegate call that was recorded, in the order of runs and instructions.
 
     Raises FormatError if the recording is of another program.

@@ -19,7 +19,7 @@ from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, WIDTH_PACKED
 from refsim.core.no_clobber import not_itself
 from refsim.device import manifest as m
-from refsim.device.choose import NO_WORDS, Candidate, candidates, check, select
+from refsim.device.choose import NO_WORDS, Exposable, candidates, check, select
 from refsim.device.noticed import DEQUANTIZE
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import quantization
@@ -29,7 +29,7 @@ from refsim.formats.vkgraph.edit import GraphEditor
 
 
 @dataclass(frozen=True)
-class Options:
+class ExposeOptions:
     """``way``: words or values; None is words, and values where the runtime loads no file that has words.
 
     ``share``: at once, with the memory plan untouched. ``fill``: a byte, or None.
@@ -55,7 +55,7 @@ class Options:
         """Whether values are copied while the chain runs; else they keep their memory to its end."""
         return self.share or self.way == m.VALUES
 
-    def way_of(self, c: Candidate) -> str:
+    def way_of(self, c: Exposable) -> str:
         """How a packed value goes out."""
         return self.way or (m.WORDS if c.has_words else m.VALUES)
 
@@ -71,7 +71,7 @@ class Exposed:
 
 def expose(
     path: str | os.PathLike[str],
-    options: Options,
+    options: ExposeOptions,
     patterns: tuple[str, ...] = (),
     chunk: int | None = None,
     name: str = "model.pte",
@@ -136,15 +136,15 @@ def write(path: str | os.PathLike[str], files: Sequence[Exposed]) -> list[str]:
     return paths
 
 
-def _parts(wanted: list[Candidate], chunk: int | None) -> list[list[Candidate]]:
+def _parts(wanted: list[Exposable], chunk: int | None) -> list[list[Exposable]]:
     if chunk is None or not wanted:
         return [wanted]
     return [wanted[start : start + chunk] for start in range(0, len(wanted), chunk)]
 
 
 def _rewritten(
-    model: Model, part: list[Candidate], options: Options, found: list[Candidate]
-) -> tuple[bytes, tuple[m.Output, ...]]:
+    model: Model, part: list[Exposable], options: ExposeOptions, found: list[Exposable]
+) -> tuple[bytes, tuple[m.ExposedOutput, ...]]:
     """The file with these values as outputs, and what all its outputs are."""
     editor = check(model)
     assert model.container is not None and model.plan is not None
@@ -161,20 +161,20 @@ def _rewritten(
     for c in part:
         way, dtype, shape = _append(graphs[c.delegate], c, options, words.get(c.name))
         number = editor.output(c.delegate, dtype, shape)
-        rows.append(m.Output(f"out{number}", dtype, shape, c.name, way, held_of(c)))
+        rows.append(m.ExposedOutput(f"out{number}", dtype, shape, c.name, way, held_of(c)))
     for number, graph in graphs.items():
         editor.set_blob(number, graph.blob())
     return editor.write(), tuple(rows)
 
 
-def _own(number: int, dtype: str, shape: tuple[int, ...], c: Candidate | None) -> m.Output:
+def _own(number: int, dtype: str, shape: tuple[int, ...], c: Exposable | None) -> m.ExposedOutput:
     """An output that the program had before; it may be one of a delegate's values."""
     if c is None or c.reason:
-        return m.Output(f"out{number}", dtype, shape)
-    return m.Output(f"out{number}", dtype, shape, c.name, m.PLAIN, held_of(c))
+        return m.ExposedOutput(f"out{number}", dtype, shape)
+    return m.ExposedOutput(f"out{number}", dtype, shape, c.name, m.PLAIN, held_of(c))
 
 
-def held_of(c: Candidate) -> m.Held:
+def held_of(c: Exposable) -> m.Held:
     """What a manifest says about a value."""
     desc = c.tensor.desc
     node = c.writer
@@ -196,7 +196,7 @@ def held_of(c: Candidate) -> m.Held:
     )
 
 
-def _filled(graphs: dict[int, GraphEditor], part: list[Candidate], options: Options) -> dict[str, int]:
+def _filled(graphs: dict[int, GraphEditor], part: list[Exposable], options: ExposeOptions) -> dict[str, int]:
     """Fill the memory of packed values, which becomes their own; the aliases through which it is done."""
     if options.fill is None:
         return {}
@@ -211,7 +211,7 @@ def _filled(graphs: dict[int, GraphEditor], part: list[Candidate], options: Opti
 
 
 def _append(
-    graph: GraphEditor, c: Candidate, options: Options, words: int | None
+    graph: GraphEditor, c: Exposable, options: ExposeOptions, words: int | None
 ) -> tuple[str, str, tuple[int, ...]]:
     """Append what hands out a value; returns the way, and dtype and shape of the output."""
     if c.packed is None:
@@ -235,7 +235,7 @@ def _append(
     return m.WORDS, "int32", shape
 
 
-def _copy_at_once(graph: GraphEditor, c: Candidate) -> None:
+def _copy_at_once(graph: GraphEditor, c: Exposable) -> None:
     """Copy the words of a value behind its first reader, for which the runtime waited for the writer.
 
     What follows may write the same memory. It waits for the copy if it reads what that reader wrote, else it is told
@@ -251,7 +251,7 @@ def _copy_at_once(graph: GraphEditor, c: Candidate) -> None:
         graph.wait(at)
 
 
-def _plain(graph: GraphEditor, c: Candidate, options: Options) -> tuple[str, str, tuple[int, ...]]:
+def _plain(graph: GraphEditor, c: Exposable, options: ExposeOptions) -> tuple[str, str, tuple[int, ...]]:
     """A float or int32 value: itself, in memory of its own; or a copy of it, where the plan must stay as it is."""
     held = graph.row(c.value)
     out = c.value
@@ -265,12 +265,12 @@ def _plain(graph: GraphEditor, c: Candidate, options: Options) -> tuple[str, str
     return m.PLAIN, str(c.tensor.dtype), c.tensor.shape
 
 
-def _read(graph: GraphEditor, c: Candidate, at: int) -> None:
+def _read(graph: GraphEditor, c: Exposable, at: int) -> None:
     """Let something read a packed value, so that the runtime waits for its writer: nothing else does."""
     held = graph.row(c.value)
     scratch = graph.value(replace(held, mem_obj_id=-1))
     graph.clone(c.value, scratch, before=at)
 
 
-def _behind_writer(c: Candidate) -> int:
+def _behind_writer(c: Exposable) -> int:
     return c.written + 1

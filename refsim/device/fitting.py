@@ -13,7 +13,7 @@ from refsim.formats.targets import TargetRow
 
 
 @dataclass(frozen=True)
-class Fit:
+class TargetFit:
     """How many buffers have the shapes and layouts of a model: ``fitting`` of ``count`` that are values of it.
 
     ``first`` says of the first that does not fit what it is and what it should be.
@@ -31,7 +31,7 @@ class Fit:
         return f"{self.fitting} of {self.count}"
 
 
-def fit(model: Model, recorded: Recorded) -> Fit:
+def fit(model: Model, recorded: Recorded) -> TargetFit:
     """How the recorded buffers fit the values of a model. No bytes are read."""
     fitting = count = 0
     first = ""
@@ -46,15 +46,15 @@ def fit(model: Model, recorded: Recorded) -> Fit:
             elif not first:
                 there = tensor_text(entry.shape, entry.layout)
                 first = f"{name} is {there} there and {tensor_text(desc.shape, desc.layout)} here"
-    return Fit(fitting, count, first)
+    return TargetFit(fitting, count, first)
 
 
-def chosen(fits: Mapping[str, Fit]) -> str:
+def chosen(fits: Mapping[str, TargetFit]) -> str:
     """The name under which most buffers fit, of equal ones the first."""
     return max(fits, key=lambda name: fits[name].fitting)
 
 
-def misfit(row: TargetRow, fits: Mapping[str, Fit], where: str) -> str:
+def misfit(row: TargetRow, fits: Mapping[str, TargetFit], where: str) -> str:
     """What people should know where buffers do not fit the target that was taken; empty if all do.
 
     FormatError if none fits: it names the target that would.

@@ -57,7 +57,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Output:
+class ExposedOutput:
     """One output of the program: its name, dtype and shape, and the value that it holds, if it is one of a delegate."""
 
     output: str
@@ -86,7 +86,7 @@ class Manifest:
     source: str
     source_digest: str
     own: int
-    outputs: tuple[Output, ...]
+    outputs: tuple[ExposedOutput, ...]
     way: str = WORDS
     share: bool = False
     fill: int | None = None
@@ -102,7 +102,7 @@ class Manifest:
         """The content of the file beside the program."""
         return (json.dumps(self.as_json(), indent=1) + "\n").encode()
 
-    def values(self) -> dict[str, Output]:
+    def values(self) -> dict[str, ExposedOutput]:
         """The outputs that hold a value, by the value's name."""
         return {row.value: row for row in self.outputs if row.value is not None}
 
@@ -223,7 +223,7 @@ def parse(content: Any, where: str) -> Manifest:
             else type(content).__name__
         )
         raise FormatError(where, "not a manifest", got=quote(got), need=f"kind {KIND!r}, schema {SCHEMA}")
-    get = _Reader(content, where)
+    get = _Fields(content, where)
     outputs = get.rows("outputs", _output)
     return Manifest(
         get.text("file"),
@@ -242,7 +242,7 @@ def parse(content: Any, where: str) -> Manifest:
     )
 
 
-class _Reader:
+class _Fields:
     """The fields of a JSON object, each checked when it is read."""
 
     def __init__(self, content: Any, where: str) -> None:
@@ -305,10 +305,10 @@ class _Reader:
         return tuple(of(row, f"{self.where}: {key}[{number}]") for number, row in enumerate(value))
 
 
-def _output(content: Any, where: str) -> Output:
-    get = _Reader(content, where)
+def _output(content: Any, where: str) -> ExposedOutput:
+    get = _Fields(content, where)
     held = content.get("held")
-    return Output(
+    return ExposedOutput(
         get.text("output"),
         get.text("dtype"),
         get.sizes("shape"),
@@ -319,7 +319,7 @@ def _output(content: Any, where: str) -> Output:
 
 
 def _held(content: Any, where: str) -> Held:
-    get = _Reader(content, where)
+    get = _Fields(content, where)
     facts = content.get("facts", {})
     if not isinstance(facts, dict) or not all(isinstance(v, int | float) for v in facts.values()):
         raise get.fail("facts", "numbers by name")
@@ -342,7 +342,7 @@ def _rows(content: list[Any], where: str, outputs: list[tuple[str, tuple[int, ..
     """A list of rows: the outputs that hold packed buffers; all others are the program's own."""
     found: dict[str, tuple[str, Held]] = {}
     for number, row in enumerate(content):
-        get = _Reader(row, f"{where}: [{number}]")
+        get = _Fields(row, f"{where}: [{number}]")
         if get.text("mode") != "raw":
             raise get.fail("mode", "raw")
         held = Held(get.sizes("dims"), get.text("layout"), "int8", get.number("bytes"))
@@ -350,7 +350,7 @@ def _rows(content: list[Any], where: str, outputs: list[tuple[str, tuple[int, ..
     rows = []
     for number, (dtype, shape) in enumerate(outputs):
         value, kept = found.pop(f"out{number}", (None, None))
-        rows.append(Output(f"out{number}", dtype, shape, value, WORDS if kept else None, kept))
+        rows.append(ExposedOutput(f"out{number}", dtype, shape, value, WORDS if kept else None, kept))
     if found:
         raise FormatError(where, "names outputs that there are not", got=", ".join(found), need=len(outputs))
     own = sum(row.value is None for row in rows)
@@ -382,7 +382,7 @@ def _check(manifest: Manifest, outputs: list[tuple[str, tuple[int, ...]]], where
             _check_held(row, place)
 
 
-def _check_held(row: Output, place: str) -> None:
+def _check_held(row: ExposedOutput, place: str) -> None:
     held = row.held
     assert held is not None and row.way is not None
     if not _is_value_name(str(row.value)):

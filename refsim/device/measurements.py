@@ -38,7 +38,7 @@ MOST_ULPS = 3
 
 
 @dataclass(frozen=True)
-class Step:
+class MeasuredStep:
     """One operator on constants; ``expected`` is its output as floats, under each answer. ``write`` appends it."""
 
     write: Callable[[GraphEditor], int]
@@ -53,7 +53,7 @@ class Measurement:
     name: str
     question: str
     decides: str
-    steps: tuple[Step, ...]
+    steps: tuple[MeasuredStep, ...]
 
 
 # --- steps -----------------------------------------------------------------------------------------------
@@ -64,7 +64,7 @@ def _op(family: Family, wanted: Callable[[OpSpec], bool] = lambda op: True) -> O
     return next(op for op in OPS.values() if op.family is family and op.exported and wanted(op))
 
 
-def _quantized(call: Call, arrays: Mapping[str, np.ndarray], profiles: Mapping[str, Profile]) -> Step:
+def _quantized(call: Call, arrays: Mapping[str, np.ndarray], profiles: Mapping[str, Profile]) -> MeasuredStep:
     """An operator with an int8 output, handed out as exact floats. Each answer is what the operator means under it."""
     buffers = {name: PackedBuffer.pack(arrays[name], desc.layout) for name, desc in call.descs.items()}
     expected = {
@@ -86,7 +86,7 @@ def _quantized(call: Call, arrays: Mapping[str, np.ndarray], profiles: Mapping[s
         add_call(graph, floats, {"x": out}, result)
         return result
 
-    return Step(write, call.out.shape, expected)
+    return MeasuredStep(write, call.out.shape, expected)
 
 
 def _plain(shape: tuple[int, ...]) -> TensorDesc:
@@ -95,7 +95,7 @@ def _plain(shape: tuple[int, ...]) -> TensorDesc:
 
 def _float(
     name: str, a: np.ndarray, b: np.ndarray, expected: Mapping[str, np.ndarray], *more: object
-) -> Step:
+) -> MeasuredStep:
     """A float operator of ATen on two tensors."""
 
     def write(graph: GraphEditor) -> int:
@@ -103,7 +103,9 @@ def _float(
         out = graph.tensor("float32", a.shape)
         return graph.call(f"aten.{name}.Tensor", *given, *map(graph.literal, more), out)
 
-    return Step(write, a.shape, {answer: np.asarray(value, F32) for answer, value in expected.items()})
+    return MeasuredStep(
+        write, a.shape, {answer: np.asarray(value, F32) for answer, value in expected.items()}
+    )
 
 
 def _profiles(field: str, answers: Mapping[str, object]) -> dict[str, Profile]:
@@ -113,14 +115,14 @@ def _profiles(field: str, answers: Mapping[str, object]) -> dict[str, Profile]:
 # --- questions -------------------------------------------------------------------------------------------
 
 
-def _quantize(x: np.ndarray, zp: int, profiles: Mapping[str, Profile]) -> Step:
+def _quantize(x: np.ndarray, zp: int, profiles: Mapping[str, Profile]) -> MeasuredStep:
     op = _op(Family.QUANTIZE)
     x = x.reshape(1, 1, -1, 8).astype(F32)
     call = op.bind(op.make_params({"scale": 1.0, "zp": zp}), {"x": _plain(x.shape)}, {}, "4W")
     return _quantized(call, {"x": x}, profiles)
 
 
-def _ties() -> Step:
+def _ties() -> MeasuredStep:
     """Every half that int8 holds, both neighbours of each, and whole numbers."""
     halves = np.arange(-128, 128, dtype=F32) + F32(0.5)
     near = [np.nextafter(halves, F32(side * np.inf)) for side in (-1, 1)]
@@ -130,7 +132,7 @@ def _ties() -> Step:
     return replace(step, expected={**step.expected, "up": up})
 
 
-def _conversions() -> Iterable[Step]:
+def _conversions() -> Iterable[MeasuredStep]:
     """Floats beyond int32, and some within; the zero point shows whether it is added to an int32, which may wrap."""
     beyond = [2.0**31, 3e9, 1e20, np.inf, -3e9, -1e20, -np.inf, np.nan]
     x = np.array([*beyond, -300.0, -128.0, -1.0, 0.0, 1.0, 127.0, 300.0, 2.0**30], F32)
@@ -155,7 +157,7 @@ def _fused(bits: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarra
 _CONTRACT = {"separate": False, "fused": True}
 
 
-def _window(op: OpSpec, x_channels: int, bits: np.random.Generator) -> Step:
+def _window(op: OpSpec, x_channels: int, bits: np.random.Generator) -> MeasuredStep:
     """A convolution of one tap whose bias is the rounded product, negated: 0 is left, or the product's error."""
     factors, scales, product = _fused(bits)
     spatial = x_channels == COUNT  # each channel alone
@@ -176,7 +178,7 @@ def _window(op: OpSpec, x_channels: int, bits: np.random.Generator) -> Step:
     return _quantized(call, {"x": x}, _profiles("contract", _CONTRACT))
 
 
-def _expressions(bits: np.random.Generator) -> Iterable[Step]:
+def _expressions(bits: np.random.Generator) -> Iterable[MeasuredStep]:
     """a*b+c as kernels write it: a sum of two quantized tensors, a depthwise convolution, and ATen's own sum."""
     add = _op(Family.ELEMENTWISE, lambda op: len(op.of_kind(Kind.INPUT)) == 2)
     a = np.array([*range(-127, 0), *range(1, 128)], np.int8)
@@ -203,7 +205,7 @@ def _bits(words: np.ndarray) -> np.ndarray:
     return words.astype(np.int32).view(F32)
 
 
-def _denormals(bits: np.random.Generator) -> tuple[Iterable[Step], Iterable[Step]]:
+def _denormals(bits: np.random.Generator) -> tuple[Iterable[MeasuredStep], Iterable[MeasuredStep]]:
     """Denormal operands, and denormal results of normal operands. Below 2^24 a float's bits count steps of 2^-149."""
     least = 1 << 23  # the bits of the smallest normal float
     small = bits.integers(1, least, COUNT)
@@ -222,7 +224,7 @@ def _denormals(bits: np.random.Generator) -> tuple[Iterable[Step], Iterable[Step
     return inputs, results
 
 
-def _quotients(bits: np.random.Generator) -> Step:
+def _quotients(bits: np.random.Generator) -> MeasuredStep:
     a, b = (
         np.ldexp(1 + bits.integers(0, 1 << 23, QUOTIENTS) * STEP, bits.integers(-30, 30, QUOTIENTS)).astype(
             F32

@@ -9,7 +9,7 @@ from refsim.bytediff import Report, html
 from refsim.core.counted import counted, form
 from refsim.core.html import rendered
 from refsim.device.repeats import Repeats
-from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, Triage, Verdict
+from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, OperatorVerdict, Triage
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
 #: The further column of the page, if the lines of the model's code are known; and the page's name in a folder.
@@ -27,7 +27,7 @@ def nothing(report: Report | None) -> Sequence[str]:
     return ()
 
 
-def cells(v: Verdict, several: Repeats | None = None) -> tuple[object, ...]:
+def cells(v: OperatorVerdict, several: Repeats | None = None) -> tuple[object, ...]:
     """A row of the table. Where ``several`` runs do not agree about the operator, the verdict says of each."""
     text = v.text if several is None else several.verdicts.get(v.row.output, v.text)
     cause = v.cause
@@ -85,7 +85,7 @@ def without_case(found: Triage) -> Iterator[str]:
         )
 
 
-def _all(legal: list[Verdict], profile: str) -> bool:
+def _all(legal: list[OperatorVerdict], profile: str) -> bool:
     return all(profile in v.profiles for v in legal)
 
 
@@ -176,7 +176,7 @@ def render(
     """
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
 
-    def row(v: Verdict) -> list[tuple[str, object]]:
+    def row(v: OperatorVerdict) -> list[tuple[str, object]]:
         lines = (made or {}).get((v.row.delegate, v.row.node), ("-",))
         return list(zip(columns, (*cells(v, several), lines[0]), strict=False))
 

@@ -44,7 +44,7 @@ STAMP = 8
 
 
 @dataclass(frozen=True)
-class Program:
+class ProbeProgram:
     """One file: its name without the suffix, its bytes, the questions that it asks, and its stamp."""
 
     name: str
@@ -71,7 +71,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Findings:
+class Answers:
     """All answers of one device."""
 
     answers: tuple[Answer, ...]
@@ -118,15 +118,15 @@ class Findings:
 
 
 @cache
-def programs() -> tuple[Program, ...]:
+def programs() -> tuple[ProbeProgram, ...]:
     """The programs of a probe; the same bytes every time."""
     return tuple(_program(name, asks) for name, asks in measurements().items())
 
 
-def _program(name: str, asks: Sequence[Measurement]) -> Program:
+def _program(name: str, asks: Sequence[Measurement]) -> ProbeProgram:
     recipe = hashlib.sha256(_written(asks, np.zeros(STAMP, np.float32))).digest()
     stamp = np.frombuffer(recipe, np.uint16)[:STAMP].astype(np.float32)
-    return Program(name, _written(asks, stamp), tuple(asks), stamp)
+    return ProbeProgram(name, _written(asks, stamp), tuple(asks), stamp)
 
 
 def _written(asks: Sequence[Measurement], stamp: np.ndarray) -> bytes:
@@ -148,7 +148,7 @@ def files() -> dict[str, bytes]:
 # --- outputs ---------------------------------------------------------------------------------------------
 
 
-def read(folder: str | os.PathLike[str]) -> Findings:
+def read(folder: str | os.PathLike[str]) -> Answers:
     """The answers in the outputs of a folder: of NAME.pte those in NAME.npz, a folder NAME, or NAME-0.bin and so on.
 
     Questions of a program without outputs stay open. FormatError, ShapeError or LimitError for outputs that are not
@@ -166,10 +166,10 @@ def read(folder: str | os.PathLike[str]) -> Findings:
         raise FormatError(
             os.fspath(folder), "no outputs of these programs", need=f"{some}; {outputs.IN_FOLDER}"
         )
-    return Findings(tuple(answers))
+    return Answers(tuple(answers))
 
 
-def _answers(program: Program, arrays: Sequence[np.ndarray] | None, where: str) -> list[Answer]:
+def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: str) -> list[Answer]:
     if arrays is None:
         return [Answer(ask.name, ask.question, MISSING, ask.decides, False) for ask in program.asks]
     stamp, *rest = arrays

@@ -10,7 +10,7 @@ import numpy as np
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import bisect
-from refsim.device.collect import Collected, Given, Part, collect, family_of, read
+from refsim.device.collect import Collected, ExposedPart, Given, collect, family_of, read
 from refsim.device.exchanged import check_exchanged
 from refsim.device.verdicts import Triage, judged, likeliest_profile
 from refsim.formats.targets import TargetRow, distinct
@@ -71,7 +71,9 @@ def triage(
     return best
 
 
-def _better(found: Triage, parts: Sequence[Part], inputs: Sequence[np.ndarray], runtime: Behaviour) -> str:
+def _better(
+    found: Triage, parts: Sequence[ExposedPart], inputs: Sequence[np.ndarray], runtime: Behaviour
+) -> str:
     """The target under whose layouts fewer bytes differ than under those of the one that was taken; empty if none."""
     differing = {found.target: _differing(found)}
     for row in distinct() if not found.same else ():

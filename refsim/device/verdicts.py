@@ -18,7 +18,7 @@ SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OperatorVerdict:
     """One operator. ``profiles``: those that explain every byte of it that differs."""
 
     row: Row
@@ -55,7 +55,7 @@ class Triage:
     hand out.
     """
 
-    verdicts: tuple[Verdict, ...]
+    verdicts: tuple[OperatorVerdict, ...]
     profile: str
     target: str
     collected: Collected
@@ -63,11 +63,11 @@ class Triage:
     why: str = ""
 
     @property
-    def wrong(self) -> list[Verdict]:
+    def wrong(self) -> list[OperatorVerdict]:
         return [v for v in self.verdicts if v.kind == WRONG]
 
     @property
-    def suspects(self) -> list[Verdict]:
+    def suspects(self) -> list[OperatorVerdict]:
         """The operators that differ by themselves, legally or not."""
         return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
 
@@ -98,7 +98,7 @@ class Triage:
             v.row.output for v in self.verdicts if v.row.excused or v.kind not in (UNKNOWN, FOLLOWS)
         )
 
-    def unknown_inputs(self, v: Verdict) -> list[str]:
+    def unknown_inputs(self, v: OperatorVerdict) -> list[str]:
         """What an operator reads and no output holds, so that it was compared with the exact run and has no case."""
         if v.row.alone is not None:
             return []
@@ -126,16 +126,16 @@ class Triage:
         return found
 
 
-def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
+def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[OperatorVerdict]:
     """The verdict about each operator, in order. Without a ``profile`` of the device, any may explain what differs."""
     for row in rows:
         found = row.judged
         if found is None:
-            yield Verdict(row, UNKNOWN)
+            yield OperatorVerdict(row, UNKNOWN)
         elif not found.differing:
-            yield Verdict(row, SAME)
+            yield OperatorVerdict(row, SAME)
         elif row.excused or not (row.wrong or row.alone is not None or found.same):
-            yield Verdict(row, FOLLOWS)
+            yield OperatorVerdict(row, FOLLOWS)
         else:
             names = tuple(
                 name
@@ -143,10 +143,10 @@ def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[Verdict]:
                 if explained == found.differing
                 and (profile is None or name in (profile.name, OWN, UNBOUNDED))
             )
-            yield Verdict(row, LEGAL if names else WRONG, names)
+            yield OperatorVerdict(row, LEGAL if names else WRONG, names)
 
 
-def likeliest_profile(verdicts: Iterable[Verdict]) -> str:
+def likeliest_profile(verdicts: Iterable[OperatorVerdict]) -> str:
     """The profile that explains most of what differs, less what it contradicts."""
     scores = dict.fromkeys(PROFILES, 0)
     for v in verdicts:

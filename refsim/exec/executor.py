@@ -14,10 +14,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
-from refsim.exec.finding import Finding
+from refsim.exec.finding import KernelFinding
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
-from refsim.ops.base.module_call import Written
+from refsim.ops.base.module_call import WrittenOutput
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 
@@ -122,7 +122,7 @@ class Executor(ABC):
         """Where the kernels of a call come from."""
         return Source(OURS, tuple(step.launch.shader for step in call.dispatches()))
 
-    def written(self, call: Call) -> Written | None:
+    def written(self, call: Call) -> WrittenOutput | None:
         """Who writes the output of a call, where that is a module of another build; None for kernels of ours."""
         return None
 
@@ -164,7 +164,9 @@ class Executor(ABC):
         was overwritten.
         """
 
-    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+    def sanitize(
+        self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0
+    ) -> list[KernelFinding]:
         """What the kernels of a call do and must not do, although its bytes may be right.
 
         Only an executor of modules looks, and only where its own modules compute the call. The call then also runs

@@ -15,7 +15,7 @@ HARMLESS = (SAME_TWICE, NOT_SEEN)
 
 
 @dataclass(frozen=True)
-class Worker:
+class Invocation:
     """An invocation: its workgroup, and its place in it."""
 
     workgroup: Triple
@@ -26,7 +26,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class Finding:
+class KernelFinding:
     """One thing that a kernel does and must not do.
 
     ``kind`` is one of the words above. ``buffer`` is what stands at binding ``binding``; ``word`` is the first in it of
@@ -42,7 +42,7 @@ class Finding:
     word: int | None = None
     count: int = 0
     element: tuple[int, ...] | None = None
-    workers: tuple[Worker, ...] = ()
+    workers: tuple[Invocation, ...] = ()
 
     @property
     def harmless(self) -> bool:

@@ -63,7 +63,7 @@ def run_plan(
         if isinstance(instruction, program.DelegateCall):
             yield from _call_delegate(model, plan, instruction, values, executor, observe, place)
         elif isinstance(instruction, program.KernelCall):
-            kernel = Kernel(plan, instruction, place, executor)
+            kernel = PlainKernel(plan, instruction, place, executor)
             kernel.run([_fetch(model, plan, n, values.keys(), place) for n in kernel.given], values)
         elif isinstance(instruction, program.MoveCall):
             values[instruction.move_to] = fetched(model, plan, values, instruction.move_from, place)
@@ -95,7 +95,7 @@ def prepared_plan(
             written |= set(instruction.args[count:])
             arrays |= set(instruction.args[count:])
         elif isinstance(instruction, program.KernelCall):
-            kernel = Kernel(plan, instruction, place, executor)
+            kernel = PlainKernel(plan, instruction, place, executor)
             fetches = [_fetch(model, plan, number, written, place) for number in kernel.given]
             made.append(partial(kernel.run, fetches))
             written |= set(kernel.outputs)
@@ -180,7 +180,7 @@ def _delegate_of(model: Loaded, plan: program.Plan, instruction: program.Delegat
     return graph
 
 
-class Kernel:
+class PlainKernel:
     """A plain kernel. Its arguments are followed by its outputs, and by its result: the output again, or a list.
 
     A kernel that writes a list of tensors, as a split, is given that list as its one output. One that writes into an

@@ -18,11 +18,11 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, RefsimError
 from refsim.core.launch import Launch
 from refsim.exec.executor import MOST_SHAPES, Executor, Finished, Pending, Source, run_graph, start_graph
-from refsim.exec.finding import Finding
+from refsim.exec.finding import KernelFinding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
-from refsim.ops.base.module_call import Written
+from refsim.ops.base.module_call import WrittenOutput
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 
@@ -91,7 +91,7 @@ class IsolatedExecutor(Executor):
     def source(self, call: Call) -> Source:
         return self._work("source", call)
 
-    def written(self, call: Call) -> Written | None:
+    def written(self, call: Call) -> WrittenOutput | None:
         return self._work("written", call)
 
     def stores(self, call: Call) -> list[tuple[str, str]]:
@@ -115,7 +115,9 @@ class IsolatedExecutor(Executor):
         except DeviceError:
             return super().run_batch(work)
 
-    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0) -> list[Finding]:
+    def sanitize(
+        self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0
+    ) -> list[KernelFinding]:
         return self._work("sanitize", call, dict(inputs), repeats)
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> IsolatedSession:
@@ -253,7 +255,7 @@ class _Child:
     def source(self, call: Call) -> Source:
         return self.executor.source(call)
 
-    def written(self, call: Call) -> Written | None:
+    def written(self, call: Call) -> WrittenOutput | None:
         return self.executor.written(call)
 
     def stores(self, call: Call) -> list[tuple[str, str]]:
@@ -273,7 +275,7 @@ class _Child:
     ) -> list[PackedBuffer | RefsimError]:
         return self.executor.run_batch(work)
 
-    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[Finding]:
+    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[KernelFinding]:
         return self.executor.sanitize(call, inputs, repeats)
 
     def graph(self, key: int, graph: Graph, root: int | None = None) -> None:

@@ -65,7 +65,7 @@ class Model:
                 yield number, node
 
     @cached_property
-    def border(self) -> list[shapes.Border]:
+    def border(self) -> list[shapes.InputBorder]:
         """The inputs, with what runs may change about their shapes."""
         return shapes.border_of(self.plan, self.blobs, self.input_shapes())
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from refsim.core.counted import counted
 from refsim.core.errors import GraphError, ShapeError
-from refsim.exec.instructions import Kernel, Loaded, fetched, one_chain
+from refsim.exec.instructions import Loaded, PlainKernel, fetched, one_chain
 from refsim.exec.prepared import Values
 from refsim.formats.literals import Int
 from refsim.formats.pte import schema as program
@@ -29,7 +29,7 @@ Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
-class Border:
+class InputBorder:
     """An input of a model: dtype and sizes at the bound; whether it may be smaller, and whether its numbers count."""
 
     sizes: tuple[int, ...]
@@ -41,7 +41,7 @@ class Border:
         return f"{self.dtype} {'up to ' if self.dynamic else ''}{list(self.sizes)}"
 
 
-def key(border: Sequence[Border], given: Sequence[np.ndarray]) -> Key:
+def key(border: Sequence[InputBorder], given: Sequence[np.ndarray]) -> Key:
     """What identifies the copy for these inputs."""
     return tuple(
         (array.shape, array.tobytes()) if row.numbers else array.shape
@@ -49,7 +49,7 @@ def key(border: Sequence[Border], given: Sequence[np.ndarray]) -> Key:
     )
 
 
-def check(where: str, border: Sequence[Border], given: Sequence[np.ndarray]) -> None:
+def check(where: str, border: Sequence[InputBorder], given: Sequence[np.ndarray]) -> None:
     """ShapeError for inputs that do not fit, with what ExecuTorch would do."""
     if len(given) != len(border):
         raise ShapeError(where, "wrong number of inputs", got=len(given), need=len(border))
@@ -77,16 +77,18 @@ def check(where: str, border: Sequence[Border], given: Sequence[np.ndarray]) -> 
             )  # fmt: skip
 
 
-def border_of(plan: program.Plan | None, blobs: Mapping[int, Blob], shapes: Sequence[Any]) -> list[Border]:
+def border_of(
+    plan: program.Plan | None, blobs: Mapping[int, Blob], shapes: Sequence[Any]
+) -> list[InputBorder]:
     """The inputs of a model, of which ``shapes`` has sizes and dtypes. Of a bare delegate nobody says which of its
     inputs are dynamic; all may be."""
     if plan is None:
         if not blobs:  # a graph that no file holds
-            return [Border(sizes, dtype, False) for sizes, dtype in shapes]
+            return [InputBorder(sizes, dtype, False) for sizes, dtype in shapes]
         (blob,) = blobs.values()
         selected = _selected(blob)
         return [
-            Border(sizes, dtype, True, value in selected)
+            InputBorder(sizes, dtype, True, value in selected)
             for (sizes, dtype), value in zip(shapes, blob.graph.input_ids, strict=True)
         ]
     numbers = {number for number in plan.inputs if isinstance(plan.values[number], program.Int)}
@@ -100,7 +102,7 @@ def border_of(plan: program.Plan | None, blobs: Mapping[int, Blob], shapes: Sequ
     for number, (sizes, dtype) in zip(plan.inputs, shapes, strict=True):
         held = plan.values[number]
         dynamic = isinstance(held, program.Tensor) and held.shape_dynamism != 0
-        found.append(Border(sizes, dtype, dynamic, number in numbers))
+        found.append(InputBorder(sizes, dtype, dynamic, number in numbers))
     return found
 
 
@@ -150,7 +152,7 @@ class _Walk:
             if isinstance(instruction, program.DelegateCall):
                 self._delegate(at, instruction, place)
             elif isinstance(instruction, program.KernelCall):
-                kernel = Kernel(self.plan, instruction, place)
+                kernel = PlainKernel(self.plan, instruction, place)
                 kernel.run([partial(self._fetch, n, place) for n in kernel.given], self.values)
             elif isinstance(instruction, program.MoveCall):
                 self.values[instruction.move_to] = self._fetch(instruction.move_from, place, self.values)

@@ -25,7 +25,7 @@ _NEED = "a case.json as refsim extract writes it"
 
 
 @dataclass(frozen=True)
-class File:
+class CaseFile:
     """A file of the case: the argument that it holds, its shape, layout or dtype, and its digest."""
 
     name: str
@@ -51,9 +51,9 @@ class Description:
 
     op: str
     params: Mapping[str, Any]
-    inputs: tuple[File, ...]
-    constants: tuple[File, ...]
-    output: File
+    inputs: tuple[CaseFile, ...]
+    constants: tuple[CaseFile, ...]
+    output: CaseFile
     profile: str | Mapping[str, Any]
     mali: bool
     seed: int
@@ -89,8 +89,8 @@ def described(content: Any, where: str) -> Description:
         )
 
 
-def _file(row: Any, place: str, kind: str) -> File:
-    held = File(
+def _file(row: Any, place: str, kind: str) -> CaseFile:
+    held = CaseFile(
         _text(row, "name", place),
         _text(row, "file", place),
         _text(row, "sha256", place),

@@ -26,7 +26,7 @@ from refsim.core.layout import layout
 from refsim.core.no_clobber import must_be_new
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
-from refsim.formats.case_description import SCHEMA, VALUE, Description, File, described
+from refsim.formats.case_description import SCHEMA, VALUE, CaseFile, Description, described
 from refsim.formats.file import read_file
 from refsim.formats.profiles import of_fields
 from refsim.formats.reading import member, parsed
@@ -263,7 +263,7 @@ def _profile(given: str | Mapping[str, Any], where: str) -> Profile:
     return PROFILES[given]
 
 
-def _bytes(files: Files, row: File, size: int) -> bytes:
+def _bytes(files: Files, row: CaseFile, size: int) -> bytes:
     """A file of exactly that size and the digest that case.json states."""
     data = files.read(row.file, size)
     where = f"{files.where}/{row.file}"

@@ -23,9 +23,9 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host import expression
 from refsim.ops.base.host.order import ordered
-from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
+from refsim.ops.base.host.row import ModuleCall, Own, PlainWords, Shader
 from refsim.ops.base.host.weights import PACKINGS, Packing
-from refsim.ops.base.host.words import Site
+from refsim.ops.base.host.words import CallSite
 from refsim.ops.base.module_call import dispatches
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
@@ -132,7 +132,7 @@ class _Table:
     place: _Place
     op: OpSpec
     table: Mapping[str, Any]
-    site: Site = field(init=False)
+    site: CallSite = field(init=False)
 
     def row(self) -> ModuleCall:
         self._check_keys()
@@ -228,7 +228,7 @@ class _Table:
         for key in ("push", "spec"):
             for one in getattr(row, key):
                 self._asked(key, expression.word, self.site, one, local)
-        for block in (one for one in row.bindings if isinstance(one, Words)):
+        for block in (one for one in row.bindings if isinstance(one, PlainWords)):
             for one in block.words:
                 self._asked("bindings", expression.word, self.site, one)
         if not isinstance(row.global_size, str):
@@ -281,7 +281,7 @@ class _Table:
                     return (
                         f"{name} is in {call.tensors[name].layout}, the kernel takes {' or '.join(allowed)}"
                     )
-            site = Site(call, call, call.tensors, frozenset(), shader)
+            site = CallSite(call, call, call.tensors, frozenset(), shader)
             return next(
                 (f"{one} does not hold" for one in conditions if not expression.holds(site, one)), None
             )
@@ -294,15 +294,15 @@ class _Table:
                 yield from arg.layouts
 
 
-def _as_binding(value: Any) -> str | Words:
+def _as_binding(value: Any) -> str | PlainWords:
     if isinstance(value, str):
         return value
     ((kind, inside),) = value.items()
-    return Words(tuple(map(str, inside)), kind == "uniform")
+    return PlainWords(tuple(map(str, inside)), kind == "uniform")
 
 
-def _site(op: OpSpec, shader: Shader) -> Site:
+def _site(op: OpSpec, shader: Shader) -> CallSite:
     """A small call of an operator."""
     case = op.example
     call = bind(case).call
-    return Site(call, call, call.tensors, frozenset(), shader)
+    return CallSite(call, call, call.tensors, frozenset(), shader)

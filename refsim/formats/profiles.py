@@ -26,7 +26,7 @@ _FIELDS = {field.name: type(field.default) for field in fields(Profile) if field
 
 
 @dataclass(frozen=True)
-class Family:
+class DeviceFamily:
     """A family of devices: its profile, whom it describes, and what measured each field of it.
 
     ``profile`` None: nobody measured such a device; ``missing`` says so in words.
@@ -39,12 +39,12 @@ class Family:
     missing: str = ""
 
 
-def families() -> dict[str, Family]:
+def families() -> dict[str, DeviceFamily]:
     """Every family that has a file, measured or not, by name; those that were measured first."""
     found = {}
     for path in sorted(PROFILE_FILES.glob("*.json")):
         row, name = json.loads(path.read_bytes()), path.stem
-        found[name] = Family(
+        found[name] = DeviceFamily(
             name, PROFILES.get(name), row["describes"], row.get("sources", {}), row.get("missing", "")
         )
     return dict(sorted(found.items(), key=lambda item: item[1].profile is None))

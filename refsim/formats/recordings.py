@@ -35,7 +35,7 @@ _OUTPUT_KINDS = ("int8_out", "float_out")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class RecordedKernel:
     """One dispatch of a recorded run: the name of its shader, the global size and the workgroup."""
 
     shader: str
@@ -60,7 +60,7 @@ class Recording:
     scratch: np.ndarray | None  # uint8, the im2col scratch
     layouts: dict[str, dict[str, Any]]  # tensor name -> the metadata that the device had of it
     scratch_layout: dict[str, Any] | None  # that of the im2col scratch
-    kernels: tuple[Kernel, ...]  # all dispatches of the run, those that fetch its output too
+    kernels: tuple[RecordedKernel, ...]  # all dispatches of the run, those that fetch its output too
     exporter_legal: bool
     note: str
 
@@ -100,7 +100,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
-class Differences:
+class RecordedDifferences:
     """golden/upstream/differences.json: which recordings differ from this project, and why.
 
     ``causes`` maps a name to what is different and to its kind: ``defect`` is upstream's, ``refused`` a call that
@@ -111,7 +111,7 @@ class Differences:
     patterns: dict[str, str]
 
     @classmethod
-    def load(cls, path: Path) -> Differences:
+    def load(cls, path: Path) -> RecordedDifferences:
         listed = reading.json_file(path, "causes and recordings")
         with reading.reading(str(path), "not a list of differences"):
             return cls(dict(listed["causes"]), dict(listed["recordings"]))
@@ -205,9 +205,9 @@ def _recording(archive: zipfile.ZipFile, where: str, folder: str, case: dict[str
     )
 
 
-def _kernel(entry: dict[str, Any]) -> Kernel:
+def _kernel(entry: dict[str, Any]) -> RecordedKernel:
     (gx, gy, gz), (lx, ly, lz) = entry["gwg"], entry["lwg"]
-    return Kernel(entry["kernel"], (gx, gy, gz), (lx, ly, lz))
+    return RecordedKernel(entry["kernel"], (gx, gy, gz), (lx, ly, lz))
 
 
 def _described(shape: tuple[int, ...], argument: dict[str, Any]) -> TensorDesc:

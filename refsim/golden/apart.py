@@ -18,7 +18,7 @@ from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.golden.rules import RULES
-from refsim.golden.telling import Candidate, ordered
+from refsim.golden.telling import TellingCase, ordered
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call
 
@@ -93,7 +93,7 @@ def _and(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Predicted:
     """What some of the causes predict in a case: the same bytes, of which so many cells are ``wrong``."""
 
     causes: tuple[Rival, ...]
@@ -109,7 +109,7 @@ class Apart:
 
     rivals: Rivals
     case: str = ""
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[Predicted, ...] = ()
     tried: int = 0
     unit: str = "byte"
 
@@ -207,7 +207,7 @@ def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
 
 def apart(
     report: Report,
-    candidates: Iterable[Candidate] | None = None,
+    candidates: Iterable[TellingCase] | None = None,
     runs: Callable[[Call], bool] | None = None,
 ) -> Apart | None:
     """The rivals of a report, and a case that tells them apart; None where one cause is enough."""
@@ -217,7 +217,7 @@ def apart(
 
 def told(
     two: Rivals,
-    candidates: Iterable[Candidate] | None = None,
+    candidates: Iterable[TellingCase] | None = None,
     most: int = MOST_ELEMENTS,
     runs: Callable[[Call], bool] | None = None,
     like: BoundCase | None = None,
@@ -232,7 +232,7 @@ def told(
         return Apart(two)
     if candidates is None:
         candidates = ordered(two.op, MOST_ASKED) if two.op in RULES else ()
-    taken: Iterable[Candidate] = (one for one in candidates if runs is None or runs(one.bound.call))
+    taken: Iterable[TellingCase] = (one for one in candidates if runs is None or runs(one.bound.call))
     if like is not None:
         sizes = _remainders(like)
         taken = sorted(taken, key=lambda one: -sum(map(eq, sizes, _remainders(one.bound))))
@@ -257,7 +257,7 @@ def _remainders(bound: BoundCase) -> list[int]:
     return [size % 4 for desc in descs for size in desc.sizes_whcn]
 
 
-def _outcomes(bound: BoundCase, causes: Sequence[Rival]) -> tuple[Outcome, ...]:
+def _outcomes(bound: BoundCase, causes: Sequence[Rival]) -> tuple[Predicted, ...]:
     """What the causes predict of a case, in their order; those that predict nothing of it are left out."""
     expected = bound.call.expected(bound.inputs)
     defined = bound.call.device_defined() if bound.call.out.is_int8 else np.ones(len(cells(expected)), bool)
@@ -272,7 +272,7 @@ def _outcomes(bound: BoundCase, causes: Sequence[Rival]) -> tuple[Outcome, ...]:
             same.append(cause)
         elif found is not None:
             groups.append((found, [cause]))
-    return tuple(Outcome(tuple(members), int(np.count_nonzero(one != right))) for one, members in groups)
+    return tuple(Predicted(tuple(members), int(np.count_nonzero(one != right))) for one, members in groups)
 
 
 def _predicted(

@@ -29,7 +29,7 @@ from refsim.formats.file import meant, quote, there
 from refsim.formats.reading import json_file, reading
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
-from refsim.golden.store import Entry, digest, parse
+from refsim.golden.store import DigestEntry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import check_case
 from refsim.ops.base.defect import Defect
@@ -130,7 +130,7 @@ class File:
     """One program of a folder, and its cases in the order of its outputs."""
 
     name: str
-    cases: tuple[Entry, ...]
+    cases: tuple[DigestEntry, ...]
 
 
 def read(folder: str | os.PathLike[str]) -> tuple[File, ...]:
@@ -169,7 +169,7 @@ def _file(row: Mapping[str, Any], where: str) -> File:
     return File(name, tuple(_entry(case, f"{where}: {name}") for case in row["cases"]))
 
 
-def _entry(case: Mapping[str, Any], where: str) -> Entry:
+def _entry(case: Mapping[str, Any], where: str) -> DigestEntry:
     name = str(case["case"])
     return parse(name.partition("/")[0], json.dumps(case["line"]), f"{where}: {quote(name)}")
 
@@ -226,7 +226,7 @@ def check(
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
 
 
-def _bound(entry: Entry) -> BoundCase:
+def _bound(entry: DigestEntry) -> BoundCase:
     """The case; FormatError if its bytes are no longer those that it was exported with, or if no file could hold it."""
     check_case(entry.case)
     elements = [prod(shape) for shape, _ in entry.case.inputs.values() if all(type(n) is int for n in shape)]
@@ -273,7 +273,7 @@ def _on(bound: BoundCase, runtime: Behaviour) -> BoundCase:
     return replace(bound, call=replace(call, target=replace(call.target, runtime=runtime)))
 
 
-def _judged(entry: Entry, bound: BoundCase, array: np.ndarray) -> Verdict:
+def _judged(entry: DigestEntry, bound: BoundCase, array: np.ndarray) -> Verdict:
     """Same, legal under some profiles, a known defect, or wrong."""
     actual = _buffer(bound, array)
     found = judged(bound, actual)

@@ -40,7 +40,7 @@ CHANNELS = (1, 3, 4, 13, 16, 17, 31, 32, 50, 64, 65, 130)
 
 
 @dataclass(frozen=True)
-class Kind:
+class ChainKind:
     """``count`` chains. ``joined``: whether the CPU's plan computes operators of them in one step; None: of some.
 
     ``looks_up``: it does so where the processor looks bytes up in a table, and only there.
@@ -367,22 +367,22 @@ def _layer_norm(rng: Rng, number: int) -> Chain:
 
 
 KINDS = (
-    Kind("max pool", 16, _max_pool),
-    Kind("mean", 12, _mean),
-    Kind("clamp", 15, _clamp),
-    Kind("read twice", 3, _read_twice, joined=None),
-    Kind("residual", 6, _residual, joined=False, looks_up=True),
-    Kind("mean ties", 8, _ties),
-    Kind("two clones", 6, _two_clones, joined=False),
-    Kind("other zero point", 9, _other_zero),
-    Kind("float", 15, _float, joined=False),
-    Kind("layer norm", 4, _layer_norm, joined=False),
+    ChainKind("max pool", 16, _max_pool),
+    ChainKind("mean", 12, _mean),
+    ChainKind("clamp", 15, _clamp),
+    ChainKind("read twice", 3, _read_twice, joined=None),
+    ChainKind("residual", 6, _residual, joined=False, looks_up=True),
+    ChainKind("mean ties", 8, _ties),
+    ChainKind("two clones", 6, _two_clones, joined=False),
+    ChainKind("other zero point", 9, _other_zero),
+    ChainKind("float", 15, _float, joined=False),
+    ChainKind("layer norm", 4, _layer_norm, joined=False),
 )
 
 COUNT = sum(kind.count for kind in KINDS)
 
 
-def kind_of(number: int) -> tuple[Kind, int]:
+def kind_of(number: int) -> tuple[ChainKind, int]:
     """(kind, number within it) of a chain."""
     for kind in KINDS:
         if number < kind.count:

@@ -20,7 +20,7 @@ from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.apart import rivals
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
-from refsim.golden.store import Entry, digest
+from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.spec import Call
 
@@ -55,7 +55,7 @@ def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
     return {name: executor_named(name, threads) for name in names}
 
 
-class Ran(Executor):
+class AlreadyRan(Executor):
     """An executor that has run some calls already, all at once."""
 
     def __init__(self, executor: Executor, bounds: Sequence[BoundCase]) -> None:
@@ -83,7 +83,7 @@ class Ran(Executor):
 
 
 def check_entries(
-    entries: Sequence[Entry], executors: Mapping[str, Executor], profile: Profile | None = None
+    entries: Sequence[DigestEntry], executors: Mapping[str, Executor], profile: Profile | None = None
 ) -> Iterator[list[Checked]]:
     """As `check_entry` of each, but every executor runs all cases at once."""
     bounds: dict[int, BoundCase] = {}
@@ -92,7 +92,7 @@ def check_entries(
             bounds[entry.number] = bind(entry.case)
     what = f"{entries[0].name} to {entries[-1].name}"
     ran: dict[str, Executor] = {
-        name: doing.during(f"{what} on {name}", Ran, executor, list(bounds.values()))
+        name: doing.during(f"{what} on {name}", AlreadyRan, executor, list(bounds.values()))
         for name, executor in executors.items()
     }
     for entry in entries:
@@ -100,7 +100,7 @@ def check_entries(
 
 
 def check_entry(
-    entry: Entry,
+    entry: DigestEntry,
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
     bound: BoundCase | None = None,
@@ -124,7 +124,7 @@ def check_entry(
 
 def check_stored(
     stored: Stored,
-    entry: Entry | None,
+    entry: DigestEntry | None,
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
 ) -> Iterator[Checked]:

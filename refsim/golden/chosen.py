@@ -40,7 +40,7 @@ class Size(Enum):
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedCase:
     """A case of the corpus with its number."""
 
     case: Case
@@ -66,7 +66,7 @@ def _packed(op: OpSpec) -> bool:
 
 def choose(
     operators: Sequence[str] = (), layouts: Sequence[str] = (), size: Size = Size.ALL
-) -> Iterator[Numbered]:
+) -> Iterator[NumberedCase]:
     """The cases to export, by operator and number; all operators if none is named.
 
     ``layouts``: only cases in which a tensor has one of these. ParameterError for an operator that cannot be exported,
@@ -89,7 +89,7 @@ def choose(
                 continue
             if size is not Size.ALL and (_bytes(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
                 continue
-            yield Numbered(one, number)
+            yield NumberedCase(one, number)
 
 
 def layouts_of(operators: Sequence[str]) -> list[str]:

@@ -341,7 +341,7 @@ def layouts(case: Case) -> Layouts:
 
 
 @dataclass(frozen=True)
-class Table:
+class CaseTable:
     """How often each feature occurs, by operator and by operator and layouts."""
 
     cases: Counter[tuple[str, Layouts]]
@@ -392,9 +392,9 @@ def chains_by_kind(chains: Iterable[Chain]) -> dict[str, int]:
     return {kind.name: found[kind.name] for kind in KINDS}
 
 
-def count(cases: Iterable[Case]) -> Table:
+def count(cases: Iterable[Case]) -> CaseTable:
     """The table of these cases."""
-    table = Table(Counter(), Counter())
+    table = CaseTable(Counter(), Counter())
     for case in cases:
         names = layouts(case)
         table.cases[case.op, names] += 1

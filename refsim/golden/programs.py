@@ -25,8 +25,8 @@ from refsim.core.errors import LimitError
 from refsim.device.calls import add_call, tensor
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.golden.chosen import Numbered
-from refsim.golden.store import Entry, digest, line
+from refsim.golden.chosen import NumberedCase
+from refsim.golden.store import DigestEntry, digest, line
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.spec import Call
@@ -35,12 +35,12 @@ SCHEMA = 1
 KIND = "corpus for a device"
 MANIFEST = "corpus.json"
 MAX_BYTES = 1_000_000
-_Part = Sequence[tuple[Numbered, BoundCase]]
+_Part = Sequence[tuple[NumberedCase, BoundCase]]
 _MOST_DIMS = 4  # tensors of more dims cannot be constants in a packed layout
 
 
 @dataclass(frozen=True)
-class Program:
+class CorpusProgram:
     """One file: its name, its bytes, and its cases; case i gives output i."""
 
     file: str
@@ -49,7 +49,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Refusal:
+class LeftOut:
     """A case that no program holds, and why: the runtime would not load it."""
 
     case: str
@@ -59,11 +59,11 @@ class Refusal:
         return {"case": self.case, "rule": self.error.rule, "what": self.error.what}
 
 
-def loadable(cases: Iterable[Numbered]) -> tuple[list[Numbered], list[Refusal]]:
+def loadable(cases: Iterable[NumberedCase]) -> tuple[list[NumberedCase], list[LeftOut]]:
     """(The cases that the runtime loads, those that it does not), as the rules of `refsim.check` have it."""
     rows = list(cases)
     refused = dict(_errors([(one, bind(one.case)) for one in rows]))
-    found = [Refusal(name, error) for name, error in refused.items()]
+    found = [LeftOut(name, error) for name, error in refused.items()]
     return [one for one in rows if one.name not in refused], found
 
 
@@ -82,22 +82,22 @@ def _errors(part: _Part) -> Iterator[tuple[str, Finding]]:
     yield from _errors(part[half:])
 
 
-def programs(cases: Iterable[Numbered], most: int = MAX_BYTES) -> Iterator[Program]:
+def programs(cases: Iterable[NumberedCase], most: int = MAX_BYTES) -> Iterator[CorpusProgram]:
     """The cases as files of at most ``most`` bytes, by operator. Equal cases give equal bytes.
 
     LimitError for a case that is larger than a file may be.
     """
-    by_op: dict[str, list[Numbered]] = {}
+    by_op: dict[str, list[NumberedCase]] = {}
     for numbered in cases:
         by_op.setdefault(numbered.case.op, []).append(numbered)
     for op, rows in by_op.items():
         parts = list(_split(rows, most))
         for number, (data, part) in enumerate(parts):
             name = f"{op}.pte" if len(parts) == 1 else f"{op}.{number}.pte"
-            yield Program(name, data, tuple(_row(one, bound) for one, bound in part))
+            yield CorpusProgram(name, data, tuple(_row(one, bound) for one, bound in part))
 
 
-def _split(rows: Sequence[Numbered], most: int) -> Iterator[tuple[bytes, _Part]]:
+def _split(rows: Sequence[NumberedCase], most: int) -> Iterator[tuple[bytes, _Part]]:
     """Halves of halves, until each fits."""
     part = [(one, bind(one.case)) for one in rows]
     data = program([bound for _, bound in part])
@@ -115,13 +115,13 @@ def _split(rows: Sequence[Numbered], most: int) -> Iterator[tuple[bytes, _Part]]
 
 def program(cases: Sequence[BoundCase]) -> bytes:
     """A .pte with one delegate that runs these cases in order and gives an output for each."""
-    writer = _Writer()
+    writer = _ProgramWriter()
     for bound in cases:
         writer.case(bound)
     return writer.pte()
 
 
-def manifest(files: Sequence[Program], version: str, refused: Sequence[Refusal] = ()) -> bytes:
+def manifest(files: Sequence[CorpusProgram], version: str, refused: Sequence[LeftOut] = ()) -> bytes:
     """What is in a folder of programs, a line for each case, and what is ``refused``; ``version`` is that of refsim."""
     head = {"kind": KIND, "schema": SCHEMA, "refsim": version, "fill": FILL}
     parts = []
@@ -140,10 +140,10 @@ def described(call: Call) -> Described:
     return "float32", tuple(call.out.shape)
 
 
-def _row(one: Numbered, bound: BoundCase) -> dict[str, Any]:
+def _row(one: NumberedCase, bound: BoundCase) -> dict[str, Any]:
     """A case in the manifest: its name, the line of the corpus that makes it, and what its output is."""
     dtype, shape = described(bound.call)
-    entry = Entry(one.number, one.case, digest(bound.call, bound.call.expected(bound.inputs)))
+    entry = DigestEntry(one.number, one.case, digest(bound.call, bound.call.expected(bound.inputs)))
     return {
         "case": one.name,
         "output": {"dtype": dtype, "shape": list(shape), "bytes": bound.call.out.nbytes},
@@ -157,7 +157,7 @@ def single(bound: BoundCase, constants: bool) -> tuple[bytes, list[np.ndarray]]:
 
     Packed inputs are int32 words, of whatever padding; with ``constants`` the program holds them and takes no inputs.
     """
-    writer = _Writer(exact=True, fed=not constants)
+    writer = _ProgramWriter(exact=True, fed=not constants)
     writer.case(bound)
     data = writer.pte()
     return data, [_fed(bound.inputs[name]) for name in writer.names]
@@ -167,7 +167,7 @@ def _fed(buffer: PackedBuffer) -> np.ndarray:
     return buffer.raw.view(np.int32) if buffer.desc.is_int8 else buffer.unpack()
 
 
-class _Writer:
+class _ProgramWriter:
     """One graph that cases are appended to.
 
     ``exact``: every packed input is brought in word for word. ``fed``: inputs are the program's, ``names`` in order.

@@ -13,7 +13,7 @@ from refsim.core.qmath import PROFILES
 from refsim.exec.executor import Executor
 from refsim.exec.trace import bound_of
 from refsim.formats import recordings
-from refsim.formats.recordings import Differences, Recording
+from refsim.formats.recordings import RecordedDifferences, Recording
 from refsim.golden.check import ACCEPTED, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged
 from refsim.golden.store import default_root
@@ -25,7 +25,7 @@ OTHER_PADDING = 0x7B
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RecordedOutcome:
     """How one recording came out on an executor.
 
     ``same``: the bytes of the recorded device. ``legal``: those of another device that was recorded, or that another
@@ -84,14 +84,14 @@ def check(
     folder: Path | None = None,
     only: Callable[[Recording], bool] = lambda recording: True,
     target: Target | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[RecordedOutcome]:
     """Repeat the recordings that ``only`` picks on an executor, one after another.
 
     A recording that was made twice, with another byte in the padding of its inputs, is repeated twice. ``target`` has
     the profile that the executor must follow: then nothing else is legal.
     """
     folder = folder or default_folder()
-    listed = Differences.load(folder / DIFFERENCES)
+    listed = RecordedDifferences.load(folder / DIFFERENCES)
     for recording in filter(only, every(folder)):
         cause = listed.cause(recording.id)
         yield outcome(executor, recording, cause, target)
@@ -105,18 +105,18 @@ def outcome(
     cause: str | None = None,
     target: Target | None = None,
     padding: int = 0,
-) -> Outcome:
+) -> RecordedOutcome:
     """Repeat one recording. ``cause`` is what differences.json says of it."""
     try:
         case = bound(recording, target, padding)
     except RefsimError as error:
-        return Outcome(recording, REFUSED, str(error))
+        return RecordedOutcome(recording, REFUSED, str(error))
     try:
         actual = executor.run_call(case.call, case.inputs)
     except RefsimError as error:
-        return Outcome(recording, ERROR, str(error), case)
+        return RecordedOutcome(recording, ERROR, str(error), case)
     verdict, note = _verdict(recording, case, actual, cause, target is not None, padding)
-    return Outcome(recording, verdict, note, case, actual, padding)
+    return RecordedOutcome(recording, verdict, note, case, actual, padding)
 
 
 def _verdict(
@@ -146,7 +146,7 @@ def _verdict(
     return WRONG, f"{counted(apart.size, 'byte', 'differ')}, the first at byte {apart[0]}"
 
 
-def counts(outcomes: list[Outcome]) -> dict[str, int]:
+def counts(outcomes: list[RecordedOutcome]) -> dict[str, int]:
     """Verdict -> how many."""
     names = [row.verdict for row in outcomes]
     return {name: names.count(name) for name in dict.fromkeys(names)}

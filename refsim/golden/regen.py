@@ -17,7 +17,7 @@ from refsim.formats.cases import add_to_zip, contents
 from refsim.formats.reading import archive, member
 from refsim.golden import chain, chain_rules
 from refsim.golden.rules import RULES, case, case_name
-from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, Entry, digest, line, sums_of
+from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, DigestEntry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
 
@@ -65,7 +65,7 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
         for number in range(RULES[op].count):
             bound = bind(case(op, number))
             expected = bound.call.expected(bound.inputs)
-            entries.append(Entry(number, bound.case, digest(bound.call, expected)))
+            entries.append(DigestEntry(number, bound.case, digest(bound.call, expected)))
             if chosen.wants(number, bound):
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
     new = [_row(entry) for entry in entries]
@@ -82,8 +82,8 @@ def _plan_chains(corpus: Corpus | None) -> Planned:
     return _planned(_change(chain.CHAINS, corpus, new), {CHAIN_FILE: _text(new)}, corpus)
 
 
-def _row(entry: Entry | chain.ChainEntry) -> Row:
-    if isinstance(entry, Entry):
+def _row(entry: DigestEntry | chain.ChainEntry) -> Row:
+    if isinstance(entry, DigestEntry):
         return entry, line(entry), line(replace(entry, sha256=""))
     return entry, chain.line(entry), chain.line(replace(entry, sha256=""))
 
@@ -143,7 +143,7 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
 
 
 #: An entry, its line, and its line without the digest.
-Row = tuple[Entry | chain.ChainEntry, str, str]
+Row = tuple[DigestEntry | chain.ChainEntry, str, str]
 
 
 def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> Change:

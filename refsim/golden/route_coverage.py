@@ -19,7 +19,7 @@ from refsim.exec.cpu.amx import prepack as amx
 from refsim.exec.cpu.conv_problem import ConvProblem
 from refsim.exec.cpu.gemm import prepack as gemm
 from refsim.exec.cpu.isa import ISAS, Isa
-from refsim.exec.cpu.routes import Choice
+from refsim.exec.cpu.routes import RouteChoice
 from refsim.exec.cpu.strides import NHWC
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS
@@ -38,7 +38,7 @@ LANES = 16
 
 
 @dataclass(frozen=True)
-class Feature:
+class RouteFeature:
     """One property of problems. ``never``: the routes that no problem with it takes. A feature without a ``topic`` must
     occur, but not with each other one."""
 
@@ -103,38 +103,38 @@ def _rounds(conv: ConvProblem) -> bool:
 
 _PLAIN = tuple(WINOGRAD)
 FEATURES = (
-    Feature("groups", "one group", lambda conv: conv.groups == 1, _tiled),
-    Feature("groups", "groups", lambda conv: conv.groups > 1, _grouped, _PLAIN),
-    Feature("dilation", "no dilation", lambda c: not _apart(c, 0) and not _apart(c, 1), _product),
-    Feature("dilation", "dilated rows", lambda conv: _apart(conv, 0), _dilates, _PLAIN),
-    Feature("dilation", "dilated columns", lambda conv: _apart(conv, 1), _dilates, _PLAIN),
-    Feature("stride", "stride 1", lambda conv: _steps(conv, 0) == _steps(conv, 1) == 1, _product),
-    Feature("stride", "stride of rows", lambda conv: _steps(conv, 0) > 1, _window, _PLAIN),
-    Feature("stride", "stride of columns", lambda conv: _steps(conv, 1) > 1, _window, _PLAIN),
-    Feature("bias", "bias", lambda conv: conv.bias is not None, _product),
-    Feature("bias", "no bias", lambda conv: conv.bias is None, _product),
-    Feature("", "zero point in the sums", lambda conv: not _rounds(conv), _product),
+    RouteFeature("groups", "one group", lambda conv: conv.groups == 1, _tiled),
+    RouteFeature("groups", "groups", lambda conv: conv.groups > 1, _grouped, _PLAIN),
+    RouteFeature("dilation", "no dilation", lambda c: not _apart(c, 0) and not _apart(c, 1), _product),
+    RouteFeature("dilation", "dilated rows", lambda conv: _apart(conv, 0), _dilates, _PLAIN),
+    RouteFeature("dilation", "dilated columns", lambda conv: _apart(conv, 1), _dilates, _PLAIN),
+    RouteFeature("stride", "stride 1", lambda conv: _steps(conv, 0) == _steps(conv, 1) == 1, _product),
+    RouteFeature("stride", "stride of rows", lambda conv: _steps(conv, 0) > 1, _window, _PLAIN),
+    RouteFeature("stride", "stride of columns", lambda conv: _steps(conv, 1) > 1, _window, _PLAIN),
+    RouteFeature("bias", "bias", lambda conv: conv.bias is not None, _product),
+    RouteFeature("bias", "no bias", lambda conv: conv.bias is None, _product),
+    RouteFeature("", "zero point in the sums", lambda conv: not _rounds(conv), _product),
     # no style of data has sums as large of weights so small
-    Feature("", "zero point in binary32", _rounds, _floats_zp, (BYTE_PAIRS,)),
-    Feature("activation", "relu", lambda conv: conv.relu, _bytes),
-    Feature("activation", "no relu", lambda conv: not conv.relu, _product),
-    Feature("K", "channels fill words", lambda conv: conv.weight.shape[4] % 4 == 0, _tiled),
-    Feature("K", "channels fill no words", lambda conv: conv.weight.shape[4] % 4 != 0, _words),
-    Feature("outputs", "outputs fill vectors", lambda conv: _outputs(conv) % LANES == 0, _tiled),
-    Feature("outputs", "outputs fill no vectors", lambda conv: _outputs(conv) % LANES != 0, _tiled),
-    Feature("pixels", "pixels fill fours", lambda c: c.out.pixels % 4 == 0, _product, (ONE_PIXEL,)),
-    Feature("pixels", "pixels fill no fours", lambda c: c.out.pixels % 4 != 0, _product),
-    Feature("images", "one image", lambda conv: conv.out.images == 1, _product),
-    Feature("images", "images", lambda conv: conv.out.images > 1, _image, (ONE_PIXEL,)),
-    Feature("written", "written as it lies", lambda conv: conv.out.kind == NHWC, _image),
-    Feature("written", "written through scratch", lambda conv: conv.out.kind != NHWC, _image),
+    RouteFeature("", "zero point in binary32", _rounds, _floats_zp, (BYTE_PAIRS,)),
+    RouteFeature("activation", "relu", lambda conv: conv.relu, _bytes),
+    RouteFeature("activation", "no relu", lambda conv: not conv.relu, _product),
+    RouteFeature("K", "channels fill words", lambda conv: conv.weight.shape[4] % 4 == 0, _tiled),
+    RouteFeature("K", "channels fill no words", lambda conv: conv.weight.shape[4] % 4 != 0, _words),
+    RouteFeature("outputs", "outputs fill vectors", lambda conv: _outputs(conv) % LANES == 0, _tiled),
+    RouteFeature("outputs", "outputs fill no vectors", lambda conv: _outputs(conv) % LANES != 0, _tiled),
+    RouteFeature("pixels", "pixels fill fours", lambda c: c.out.pixels % 4 == 0, _product, (ONE_PIXEL,)),
+    RouteFeature("pixels", "pixels fill no fours", lambda c: c.out.pixels % 4 != 0, _product),
+    RouteFeature("images", "one image", lambda conv: conv.out.images == 1, _product),
+    RouteFeature("images", "images", lambda conv: conv.out.images > 1, _image, (ONE_PIXEL,)),
+    RouteFeature("written", "written as it lies", lambda conv: conv.out.kind == NHWC, _image),
+    RouteFeature("written", "written through scratch", lambda conv: conv.out.kind != NHWC, _image),
 )
 #: Pairs that no call has: the channels of a group fill words.
 NEVER = {frozenset({"groups", "channels fill no words"})}
 
 
-def _tile_ways(choice: Choice) -> Iterator[str]:
-    conv, layout = choice.context.conv, amx.Layout(choice.context.conv)
+def _tile_ways(choice: RouteChoice) -> Iterator[str]:
+    conv, layout = choice.context.conv, amx.TileSizes(choice.context.conv)
     made = amx.divide(layout, choice.context.threads)
     lines = made.cut.block[1] if not made.cut.flat else layout.span(made.cut.block[1]) * made.cut.block[0]
     yield f"{made.shapes.a} by {made.shapes.b} tiles"
@@ -150,7 +150,7 @@ def _tile_ways(choice: Choice) -> Iterator[str]:
         yield "several panels"
 
 
-def _winograd_ways(choice: Choice) -> Iterator[str]:
+def _winograd_ways(choice: RouteChoice) -> Iterator[str]:
     conv, context, m = choice.context.conv, choice.context, WINOGRAD[choice.route]
     sides = [-(-size // m) for size in (conv.out.rows, conv.out.pixels)]
     blocks = winograd.blocks(conv, TRANSFORMS[m], context.isa, context.threads)
@@ -158,7 +158,7 @@ def _winograd_ways(choice: Choice) -> Iterator[str]:
     yield "one block" if all(s <= b for s, b in zip(sides, blocks, strict=True)) else "several blocks"
 
 
-def _gemm_ways(choice: Choice) -> Iterator[str]:
+def _gemm_ways(choice: RouteChoice) -> Iterator[str]:
     conv, context = choice.context.conv, choice.context
     made = gemm.cut(conv, context.isa, routes.DOTS[choice.route](context.isa))
     yield f"{made.tile.vectors} vectors of outputs"
@@ -174,7 +174,7 @@ _BLOCKS = ("one block", "several blocks")
 _VECTORS = tuple(f"{count} vectors of outputs" for count in (1, 2, 3, 4))
 _MOVED = ("windows copied", "windows as they lie")
 _LAST = ("whole tiles", "a tile beyond the last pixel")
-WAYS: Mapping[str, tuple[Callable[[Choice], Iterator[str]], tuple[str, ...]]] = {
+WAYS: Mapping[str, tuple[Callable[[RouteChoice], Iterator[str]], tuple[str, ...]]] = {
     TILES: (
         _tile_ways,
         (
@@ -200,7 +200,7 @@ def has(isa: Isa, route: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Table:
+class RouteTable:
     """How many cases take each (instruction set, route), and with which features, pairs of them and ways."""
 
     routes: Counter[tuple[str, str]]
@@ -241,9 +241,9 @@ def _wanted(route: str) -> Iterator[frozenset[str]]:
 WANTED = {route: tuple(_wanted(route)) for route in ROUTES}
 
 
-def count(cases: Iterable[Case]) -> Table:
+def count(cases: Iterable[Case]) -> RouteTable:
     """The table of these cases; those that are no products do not count."""
-    table = Table(Counter(), Counter())
+    table = RouteTable(Counter(), Counter())
     for case in cases:
         if not _product(OPS[case.op]):
             continue

@@ -36,7 +36,7 @@ MAX_LINE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Entry:
+class DigestEntry:
     """One line of digests: a case, and the hash of its defined bytes."""
 
     number: int
@@ -54,7 +54,7 @@ def digest(call: Call, buffer: PackedBuffer) -> str:
     return sha256(buffer.raw[defined] if buffer.desc.is_int8 else buffer.raw)
 
 
-def line(entry: Entry) -> str:
+def line(entry: DigestEntry) -> str:
     """An entry as one line of JSON."""
     case = entry.case
     info: dict[str, Any] = {
@@ -71,7 +71,7 @@ def line(entry: Entry) -> str:
     return json.dumps(info, separators=(",", ":"))
 
 
-def parse(op: str, text: str, where: str) -> Entry:
+def parse(op: str, text: str, where: str) -> DigestEntry:
     """The entry of a line: the inverse of `line`. FormatError if it is not one."""
     with reading(where, "not a line of digests", f"refsim golden regen {op} --reason TEXT"):
         info = json.loads(text)
@@ -81,7 +81,7 @@ def parse(op: str, text: str, where: str) -> Entry:
             op, params, inputs, info["out"], info["seed"], info["features"],
             style=info["style"], poison=info["poison"],
         )  # fmt: skip
-        return Entry(int(info["case"]), case, str(info["sha256"]))
+        return DigestEntry(int(info["case"]), case, str(info["sha256"]))
 
 
 def full_name(name: str) -> str:
@@ -116,12 +116,12 @@ class Corpus:
         """Where a file is: also after a writer was killed before it could move the file to its place."""
         return folder_write.current(self.root, name)
 
-    def entries(self, op: str) -> Iterator[Entry]:
+    def entries(self, op: str) -> Iterator[DigestEntry]:
         """The digests of one operator, in order."""
         for row, where in _lines(self.place(f"digests/{op}.jsonl")):
             yield parse(op, row, where)
 
-    def sound(self, op: str) -> tuple[list[Entry | chain.ChainEntry], list[str]]:
+    def sound(self, op: str) -> tuple[list[DigestEntry | chain.ChainEntry], list[str]]:
         """The lines of an operator, or of the chains, that can be read, and where the others are."""
         chains = op == chain.CHAINS
         name, what = (CHAIN_FILE, "chains") if chains else (f"digests/{op}.jsonl", "digests")
@@ -141,7 +141,7 @@ class Corpus:
         for row, where in _lines(path) if path.is_file() else ():
             yield chain.parse(row, where)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> DigestEntry:
         """The entry of a name such as q8ta_add/0007; FormatError if there is none."""
         op, _, number = name.partition("/")
         if op in self.operators():

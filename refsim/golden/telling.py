@@ -40,7 +40,7 @@ _COMBINATION = "layouts"
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class TellingCase:
     """A case of the corpus, or a recording of upstream's kernel: ``OPERATOR/NUMBER``, or ``upstream/ID``."""
 
     name: str
@@ -83,7 +83,7 @@ class Candidate:
 
 def ordered(
     op: str, count: int, upstream: Path | None = None, layouts: Mapping[str, Collection[str]] | None = None
-) -> Iterator[Candidate]:
+) -> Iterator[TellingCase]:
     """About ``count`` cases of the corpus, and all recordings of the operator in the folder ``upstream`` that bind.
 
     The first ones come at once, the others are chosen only when they are asked for. ``layouts`` are those that a
@@ -101,9 +101,9 @@ def ordered(
     yield from sorted((*rest, *(one for one in told if one.hidden), *hidden), key=lambda one: one.hidden)
 
 
-def matching(op: str, pattern: str, upstream: Path | None = None) -> list[Candidate]:
+def matching(op: str, pattern: str, upstream: Path | None = None) -> list[TellingCase]:
     """Every case of the operator, corpus and recordings, whose name matches a shell pattern; small ones first."""
-    found: Iterable[Candidate] = ()
+    found: Iterable[TellingCase] = ()
     if not pattern.startswith(UPSTREAM):
         names = {number: case_name(op, number) for number in range(RULES[op].count)}
         found = [_candidate(op, number) for number, name in names.items() if fnmatchcase(name, pattern)]
@@ -111,13 +111,13 @@ def matching(op: str, pattern: str, upstream: Path | None = None) -> list[Candid
     return sorted((*found, *recorded), key=lambda one: (one.hidden, one.elements))
 
 
-def recorded_cases(op: str, upstream: Path | None) -> Iterator[Candidate]:
+def recorded_cases(op: str, upstream: Path | None) -> Iterator[TellingCase]:
     """The recordings of an operator, without those that refsim refuses."""
     path = None if upstream is None else upstream / f"{op}.zip"
     if path is None or not path.is_file():
         return
     for recording in recordings.read(path):
-        one = Candidate(f"{UPSTREAM}/{recording.id}", op, recording=recording)
+        one = TellingCase(f"{UPSTREAM}/{recording.id}", op, recording=recording)
         try:
             one.bound  # noqa: B018  (whether it binds)
         except RefsimError:
@@ -125,8 +125,8 @@ def recorded_cases(op: str, upstream: Path | None) -> Iterator[Candidate]:
         yield one
 
 
-def _candidate(op: str, number: int) -> Candidate:
-    return Candidate(case_name(op, number), op, case(op, number))
+def _candidate(op: str, number: int) -> TellingCase:
+    return TellingCase(case_name(op, number), op, case(op, number))
 
 
 def _combinations(op: str, layouts: Mapping[str, Collection[str]]) -> frozenset[int]:
@@ -139,7 +139,7 @@ def _combinations(op: str, layouts: Mapping[str, Collection[str]]) -> frozenset[
     )
 
 
-def _corpus(op: str, count: int, fit: Collection[int]) -> tuple[list[Candidate], list[Candidate]]:
+def _corpus(op: str, count: int, fit: Collection[int]) -> tuple[list[TellingCase], list[TellingCase]]:
     """(A spread of small cases and a few large ones, a few with a known defect), without the telling ones."""
     told = RULES[op].telling
     pool = [
@@ -166,11 +166,11 @@ def _numbers(op: str, most: int, fit: Collection[int]) -> list[int]:
     return list(found)[:most]
 
 
-def _spread(op: str, pool: Sequence[Candidate], count: int) -> list[Candidate]:
+def _spread(op: str, pool: Sequence[TellingCase], count: int) -> list[TellingCase]:
     """Candidates of the corpus, each adding as much as possible to what those before show; at most ``count``."""
     features = [row for row in coverage.FEATURES if row.applies(OPS[op])]
     left = {one: _shown(one, features) for one in pool}
-    found: list[Candidate] = []
+    found: list[TellingCase] = []
     while left and len(found) < count:
         if not any(left.values()):  # everything was shown: once more, with those that are left
             left = {one: _shown(one, features) for one in left}
@@ -181,7 +181,7 @@ def _spread(op: str, pool: Sequence[Candidate], count: int) -> list[Candidate]:
     return found
 
 
-def _shown(one: Candidate, features: Sequence[coverage.Feature]) -> frozenset[str]:
+def _shown(one: TellingCase, features: Sequence[coverage.Feature]) -> frozenset[str]:
     assert one.case is not None
     names = {row.name for row in features if row.has(one.case)}
     return frozenset({*names, f"{_COMBINATION} {' '.join(coverage.layouts(one.case))}"})
@@ -191,7 +191,7 @@ def _worth(shown: frozenset[str]) -> int:
     return len(shown) + LAYOUTS * any(name.startswith(_COMBINATION) for name in shown)
 
 
-def _room(one: Candidate) -> int:
+def _room(one: TellingCase) -> int:
     """Batches, rows, columns and channels of a case, each up to what adds nothing more."""
     assert one.case is not None
     return sum(min(size, most) for size, most in zip(coverage.shape4(one.case), (2, 9, 4, 9), strict=True))

@@ -24,7 +24,7 @@ from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Checked
 from refsim.golden.judge import LEGAL
-from refsim.golden.store import SUMS, Corpus, Entry, file_sha256
+from refsim.golden.store import SUMS, Corpus, DigestEntry, file_sha256
 from refsim.golden.worker import Checker
 
 WHERE = "golden verify"
@@ -76,7 +76,7 @@ def tasks(
     return found
 
 
-def _alike(entry: Entry) -> tuple[object, ...]:
+def _alike(entry: DigestEntry) -> tuple[object, ...]:
     """Cases of the same layouts stand together, for which a device needs the same few pipelines."""
     case = entry.case
     return (*(layout for _, layout in case.inputs.values()), case.out_layout, entry.number)

@@ -8,7 +8,7 @@ from refsim.core.qmath import Profile
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
 from refsim.golden.check import Checked, check_entries, check_entry, check_stored, open_executors
-from refsim.golden.store import Corpus, Entry
+from refsim.golden.store import Corpus, DigestEntry
 
 
 class Checker:
@@ -21,7 +21,7 @@ class Checker:
         self.profile = profile
         self.executors = open_executors(executors, threads)
         self._op = ""
-        self._entries: dict[int, Entry] = {}
+        self._entries: dict[int, DigestEntry] = {}
         self._chains: dict[int, ChainEntry] = {}
 
     def batch(self) -> int:

@@ -24,7 +24,7 @@ BYTES = np.arange(256, dtype=np.uint8).view(np.int8)
 
 
 @dataclass(frozen=True)
-class Table:
+class ByteTable:
     """What a value is for each byte (`BYTES`) of the int8 value ``source``; ``nodes`` compute it otherwise."""
 
     source: int
@@ -33,7 +33,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Number:
+class ConstantNumber:
     """A single element that follows from constants; ``nodes`` compute it otherwise."""
 
     value: np.ndarray
@@ -42,13 +42,13 @@ class Number:
 
 def tables(
     graph: Graph, constants: Mapping[int, np.ndarray], kept: Set[int] = frozenset()
-) -> dict[int, Table]:
+) -> dict[int, ByteTable]:
     """The values of a graph that follow from single bytes, int8 ones among them where a quantize makes them.
 
     Chains go on behind a quantize, except from a value that is ``kept``: there another one begins.
     """
-    found: dict[int, Table] = {}
-    numbers = {value: Number(array) for value, array in constants.items() if array.size == 1}
+    found: dict[int, ByteTable] = {}
+    numbers = {value: ConstantNumber(array) for value, array in constants.items() if array.size == 1}
     for node in graph.nodes:
         call = node.call
         if call is not None and call.op.family in (Family.DEQUANTIZE, Family.QUANTIZE):
@@ -56,13 +56,13 @@ def tables(
             before = found.get(x)
             if x in numbers:
                 number = numbers[x]
-                numbers[value] = Number(quantized(node, number.value), number.nodes | {node.number})
+                numbers[value] = ConstantNumber(quantized(node, number.value), number.nodes | {node.number})
                 continue
             if call.op.family is Family.DEQUANTIZE and (before is None or x in kept):
-                before = Table(x, BYTES, frozenset())
+                before = ByteTable(x, BYTES, frozenset())
             if before is not None:
                 nodes = before.nodes | {node.number}
-                found[value] = Table(before.source, quantized(node, before.values), nodes)
+                found[value] = ByteTable(before.source, quantized(node, before.values), nodes)
         elif node.is_float and len(node.outputs) == 1:
             _of_elements(graph, node, found, numbers)
     return found
@@ -75,7 +75,9 @@ def quantized(node: Node, values: np.ndarray) -> np.ndarray:
     return call.op.define(call.params, call.target, values)
 
 
-def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dict[int, Number]) -> None:
+def _of_elements(
+    graph: Graph, node: Node, known: dict[int, ByteTable], numbers: dict[int, ConstantNumber]
+) -> None:
     """Note what a float node makes of numbers, and at most one table, if it works on single elements."""
     (value,) = node.outputs
     out = graph.tensors[value]
@@ -103,12 +105,12 @@ def _of_elements(graph: Graph, node: Node, known: dict[int, Table], numbers: dic
     except (RefsimError, ValueError):  # it is raised when the node runs
         return
     for source in sources:  # what is made of a table is as large as that
-        known[value] = Table(source, out.typed(made), nodes)
+        known[value] = ByteTable(source, out.typed(made), nodes)
     if not sources and made.size == 1 and made.shape == out.shape:
-        numbers[value] = Number(out.typed(made), nodes)
+        numbers[value] = ConstantNumber(out.typed(made), nodes)
 
 
-def steps(graph: Graph, chosen: Mapping[int, Table], kept: Set[int]) -> dict[int, list[Node]]:
+def steps(graph: Graph, chosen: Mapping[int, ByteTable], kept: Set[int]) -> dict[int, list[Node]]:
     """The values to look up, of these, each with the nodes that need not run because of it; the last one makes it.
 
     A node need not run if nobody reads its outputs but such nodes and those that make the chosen values, and none of

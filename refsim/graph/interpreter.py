@@ -101,7 +101,7 @@ def run_nodes(
         values[value] = stored(graph, value, array, graph.where)
     for node in graph.nodes:
         begin = time.perf_counter()
-        outputs = doing.during(Place(graph, (node,)), run_node, graph, node, values, executor)
+        outputs = doing.during(NodesInWords(graph, (node,)), run_node, graph, node, values, executor)
         seconds = time.perf_counter() - begin
         values |= outputs
         if observe is not None:
@@ -111,7 +111,7 @@ def run_nodes(
 
 
 @dataclass(frozen=True)
-class Place:
+class NodesInWords:
     """Nodes of a graph, in words if somebody asks."""
 
     graph: Graph

@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from refsim.core import lifetimes as planner
 from refsim.core.errors import GraphError
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C1W, WIDTH_PACKED
-from refsim.core.lifetimes import Allocation, Lifetime
+from refsim.core.lifetimes import Claim, Lifetime
 from refsim.core.tensor import TensorDesc
 from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.schema import DATATYPES, ValueList, VkGraph, VkTensor
@@ -80,7 +80,7 @@ def plan(graph: VkGraph) -> VkGraph:
     """The graph with memory objects shared as `planner.objects` says. Prepacked tensors keep memory of their own."""
     packed = prepacked(graph)
     wanted = [
-        Allocation(number, _size(graph, number), life)
+        Claim(number, _size(graph, number), life)
         for number, life in lifetimes(graph).items()
         if number not in packed
     ]

@@ -14,7 +14,7 @@ from refsim.core.errors import UnknownOperatorError
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host.choice import Host
-from refsim.ops.base.module_call import Available, Features, ModuleCall, Shader
+from refsim.ops.base.module_call import Available, HostFeatures, ModuleCall, Shader
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 
@@ -30,7 +30,7 @@ _SAMPLED = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 
 
 @dataclass(frozen=True)
-class Row:
+class ModuleRow:
     """One module that refsim can run. ``state``: found, missing, or damaged, with the reason in ``note``."""
 
     module: str
@@ -72,7 +72,7 @@ def _packers(op: OpSpec) -> Iterator[str]:
             yield from (f"{stem}_{storage}" for storage in ("texture2d", "buffer"))
 
 
-def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -> list[Row]:
+def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -> list[ModuleRow]:
     """The table of a folder that holds the modules ``there``, of which some are ``damaged`` (name -> why).
 
     A folder with kernels of its own is no build of upstream's: what it lacks of that is not named.
@@ -83,7 +83,7 @@ def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -
             continue
         state = DAMAGED if module in damaged else FOUND if module in there else MISSING
         variant = PACKS if shader is None else OWN if op in own else shader.variant
-        found.append(Row(module, op, variant, state, damaged.get(module, "")))
+        found.append(ModuleRow(module, op, variant, state, damaged.get(module, "")))
     order = list(OPS)
     return sorted(found, key=lambda row: (row.variant == PACKS, order.index(row.operator)))
 
@@ -169,7 +169,7 @@ def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NO
     return sorted(operators, key=lambda op: -ages[op])
 
 
-def chosen(op: str, features: Features, available: Available, own: Rows = NONE) -> tuple[str, ...]:
+def chosen(op: str, features: HostFeatures, available: Available, own: Rows = NONE) -> tuple[str, ...]:
     """The modules of a folder that a device of these features takes for an operator, for some of its calls."""
     found: dict[str, None] = {}
     rows = {name: replace(row, refuses=None) for name, row in own.items()}

@@ -26,10 +26,10 @@ from refsim.core.errors import (
 )
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
-from refsim.exec.finding import NOT_SEEN, Finding
+from refsim.exec.finding import NOT_SEEN, KernelFinding
 from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
-from refsim.golden.telling import Candidate
+from refsim.golden.telling import TellingCase
 from refsim.ops.base.spec import Call
 
 T = TypeVar("T")
@@ -55,12 +55,12 @@ class Tried:
     not for certain.
     """
 
-    candidate: Candidate
+    candidate: TellingCase
     judged: Judged
     actual: PackedBuffer | None = None
     message: str = ""
     seconds: float = 0.0
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[KernelFinding, ...] = ()
 
     @property
     def verdict(self) -> str:
@@ -87,7 +87,7 @@ class Explained:
 
 
 @dataclass
-class Trial:
+class ModuleTrial:
     """An executor under trial. ``profiles`` are the numerics that it may have, ``fill`` is in its fresh outputs.
 
     ``geometry`` says who writes a word where that is not refsim's own launch (`refsim.bytediff.diff`). ``own`` has
@@ -101,7 +101,7 @@ class Trial:
     geometry: Callable[[Call], Geometry | None] = lambda call: None
     own: Mapping[str, Sequence[Profile]] = field(default_factory=dict)
 
-    def run(self, candidate: Candidate, sanitize: bool = False, repeats: int = 0) -> Tried:
+    def run(self, candidate: TellingCase, sanitize: bool = False, repeats: int = 0) -> Tried:
         """Run one case and judge it. Raises what opening a device raises; a case that fails is a verdict.
 
         ``sanitize``: the executor also looks at its kernels, and runs them ``repeats`` times (`Executor.sanitize`).
@@ -128,7 +128,7 @@ class Trial:
         try:
             found = tuple(self.executor.sanitize(bound.call, bound.inputs, repeats))
         except UnsupportedError as error:
-            return replace(tried, findings=(Finding(NOT_SEEN, error.where, str(error)),))
+            return replace(tried, findings=(KernelFinding(NOT_SEEN, error.where, str(error)),))
         except RefsimError as error:
             if tried.bad:  # of what did not run, nothing more is known
                 return tried
@@ -141,7 +141,7 @@ class Trial:
         """Whether a case that wrote out of bounds has wrong bytes in its output, too."""
         return tried.actual is not None and self._judged(tried.candidate, tried.actual).verdict == WRONG
 
-    def _judged(self, candidate: Candidate, actual: PackedBuffer) -> Judged:
+    def _judged(self, candidate: TellingCase, actual: PackedBuffer) -> Judged:
         recorded = candidate.recorded
         if recorded is not None:
             defined = candidate.bound.call.device_defined()
@@ -151,7 +151,7 @@ class Trial:
         return judged(candidate.bound, actual, self.fill, profiles, candidate.op not in self.own)
 
     def explain(
-        self, tried: Tried, others: Iterable[Candidate], limit: int = 10, title: str = ""
+        self, tried: Tried, others: Iterable[TellingCase], limit: int = 10, title: str = ""
     ) -> Explained:
         """Why a case is wrong. Where its bytes fit several causes, further cases of the operator decide.
 

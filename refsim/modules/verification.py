@@ -11,9 +11,9 @@ from pathlib import Path
 
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
-from refsim.golden.telling import Candidate
+from refsim.golden.telling import TellingCase
 from refsim.modules import CASES, patterns
-from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, Trial, Tried, in_turn
+from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, ModuleTrial, Tried, in_turn
 from refsim.ops.base.spec import Call
 
 #: Cases of an operator after which a first word is said: 55 of the 56 seeded bugs (tests/modules/bugs.py) show in them.
@@ -24,7 +24,7 @@ MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
 
 
 @dataclass
-class Outcome:
+class FolderOutcome:
     """What a run over some operators found.
 
     ``counts``: operator -> verdict -> cases. ``known``: the defects that were seen, name -> (what, cases).
@@ -96,7 +96,7 @@ class Verification:
 
     def __init__(
         self,
-        trial: Trial,
+        trial: ModuleTrial,
         count: int = CASES,
         upstream: Path | None = None,
         pattern: str = "",
@@ -109,9 +109,9 @@ class Verification:
         self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
-        self._chosen: dict[str, list[Candidate]] = {}
+        self._chosen: dict[str, list[TellingCase]] = {}
 
-    def cases(self, op: str) -> Iterator[Candidate]:
+    def cases(self, op: str) -> Iterator[TellingCase]:
         """The cases of an operator in their order; each is made once."""
         if not self.pattern:
             return iter(self._every(op))
@@ -141,8 +141,8 @@ class Verification:
         tell: Callable[[Tried], None] = lambda tried: None,
         found: Callable[[Tried], None] = lambda tried: None,
         interrupted: Callable[[], bool] = lambda: False,
-        before: Outcome | None = None,
-    ) -> Outcome:
+        before: FolderOutcome | None = None,
+    ) -> FolderOutcome:
         """Run the operators' cases in turn, and stop at the first that is wrong.
 
         ``everything`` goes on, and explains the first wrong case of each operator. Of each operator the cases from
@@ -150,7 +150,7 @@ class Verification:
         bad: its cause is sought afterwards. ``interrupted`` says whether to stop before the next one. What is found is
         added to what was found ``before``.
         """
-        begin, outcome = time.perf_counter(), before or Outcome()
+        begin, outcome = time.perf_counter(), before or FolderOutcome()
         for number, candidate in in_turn({op: self._taken(op, skip, most, outcome) for op in operators}):
             if interrupted():
                 break
@@ -168,8 +168,8 @@ class Verification:
         return outcome
 
     def _taken(
-        self, op: str, skip: int, most: int | None, outcome: Outcome
-    ) -> Iterator[tuple[int, Candidate]]:
+        self, op: str, skip: int, most: int | None, outcome: FolderOutcome
+    ) -> Iterator[tuple[int, TellingCase]]:
         """The cases of an operator that its modules compute, numbered; ``outcome`` counts the others."""
         number = 0
         for candidate in self.cases(op):
@@ -182,7 +182,7 @@ class Verification:
             elif number >= skip:
                 outcome.skipped[op] += 1
 
-    def _explain(self, outcome: Outcome, tried: Tried, limit: int) -> None:
+    def _explain(self, outcome: FolderOutcome, tried: Tried, limit: int) -> None:
         """Say why the first bad case of an operator is bad. If it did not run, a further one that is wrong may tell."""
         op = tried.candidate.op
         if op in {row.tried.candidate.op for row in outcome.wrong}:
@@ -210,7 +210,7 @@ class Verification:
             self.trial.explain(tried, (one for one in others if one is not tried.candidate), limit)
         )
 
-    def _after(self, candidate: Candidate) -> Iterator[Candidate]:
+    def _after(self, candidate: TellingCase) -> Iterator[TellingCase]:
         """Some cases that come after one of the operator, among all of them: whichever a pattern chose to run."""
         name, every = candidate.name, self._every(candidate.op)
         after = list(islice(dropwhile(lambda one: one.name != name, every), 1, 1 + MOST_OTHERS))
@@ -220,10 +220,10 @@ class Verification:
 class _Kept:
     """An iterator that can be walked again."""
 
-    def __init__(self, source: Iterator[Candidate]) -> None:
-        self._source, self._held = source, list[Candidate]()
+    def __init__(self, source: Iterator[TellingCase]) -> None:
+        self._source, self._held = source, list[TellingCase]()
 
-    def __iter__(self) -> Iterator[Candidate]:
+    def __iter__(self) -> Iterator[TellingCase]:
         at = 0
         while True:
             if at == len(self._held):

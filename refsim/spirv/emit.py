@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.types import Types
 
 DEVICE, RELAXED = 1, 0  # a memory scope, and no ordering
@@ -51,7 +51,7 @@ class Emitter:
 
     def element(self, variable: int, index: int) -> int:
         """A pointer to word ``index`` of a buffer that `word_buffer` made."""
-        pointer = self.work.pointer(Storage.STORAGE_BUFFER, self.word)
+        pointer = self.work.pointer(StorageClass.STORAGE_BUFFER, self.word)
         return self.emit(Op.ACCESS_CHAIN, pointer, variable, self.number(0), index)
 
     def load(self, kind: int, pointer: int) -> int:
@@ -116,7 +116,7 @@ def word_buffer(work: Module, binding: int, writable: bool) -> int:
     work.decorate(array, Decoration.ARRAY_STRIDE, 4)
     work.decorate(block, Decoration.BLOCK)
     work.decorate_member(block, 0, Decoration.OFFSET, 0)
-    variable = work.add_variable(Storage.STORAGE_BUFFER, block)
+    variable = work.add_variable(StorageClass.STORAGE_BUFFER, block)
     work.decorate(variable, Decoration.DESCRIPTOR_SET, 0)
     work.decorate(variable, Decoration.BINDING, binding)
     if not writable:

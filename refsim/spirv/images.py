@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import MAX_DEPTH, Module, Section
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.reflect import FORMATS, STORED, Binding, entry_point, image_type
 from refsim.spirv.texels import Texels
 from refsim.spirv.types import Types
@@ -143,8 +143,8 @@ class _Images:
         return texel, [
             Instruction(Op.TYPE_RUNTIME_ARRAY, (array, texel.result)),
             Instruction(Op.TYPE_STRUCT, (block, array)),
-            Instruction(Op.TYPE_POINTER, (pointer, Storage.STORAGE_BUFFER, block)),
-            Instruction(Op.VARIABLE, (pointer, row.variable, Storage.STORAGE_BUFFER)),
+            Instruction(Op.TYPE_POINTER, (pointer, StorageClass.STORAGE_BUFFER, block)),
+            Instruction(Op.VARIABLE, (pointer, row.variable, StorageClass.STORAGE_BUFFER)),
         ]
 
     def tidy(self, opaque: set[int]) -> None:

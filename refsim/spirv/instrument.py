@@ -14,7 +14,7 @@ from typing import NamedTuple
 from refsim.spirv.emit import Emitter, behind_variables, word_buffer
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.order import Order, by_subgroup
 from refsim.spirv.reflect import Binding, entry_point
 from refsim.spirv.types import Types
@@ -26,7 +26,7 @@ MOST_WORDS = 4096
 WORKGROUP_SCOPE, SHARED_MEMORY = 2, 0x108  # acquire and release, workgroup memory
 
 
-class Choice(NamedTuple):
+class RunChoice(NamedTuple):
     """What one run does otherwise: the order of its work, and the word in memory that nobody has filled.
 
     The workgroups are taken from last to first if ``reverse``, and begin ``rotate`` later; so do the invocations of a
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
         return [*map(int, order), *local, *grid, self.shared, self.variables]
 
 
-PARAMETERS = len(Choice().words((1, 1, 1), (1, 1, 1)))
+PARAMETERS = len(RunChoice().words((1, 1, 1), (1, 1, 1)))
 SHARED_WORD, VARIABLE_WORD = PARAMETERS - 2, PARAMETERS - 1
 
 
@@ -74,8 +74,8 @@ def instrumented(module: Module, bindings: Sequence[Binding], first: int) -> Ins
     """
     work = module.copy()
     types = Types(work)
-    shared = [row for row in _variables(work, Storage.WORKGROUP) if _fillable(work, types, row)]
-    private = [row for row in _variables(work, Storage.PRIVATE) if _fillable(work, types, row)]
+    shared = [row for row in _variables(work, StorageClass.WORKGROUP) if _fillable(work, types, row)]
+    private = [row for row in _variables(work, StorageClass.PRIVATE) if _fillable(work, types, row)]
     variables = {
         row.result: number
         for row in work.globals

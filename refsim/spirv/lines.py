@@ -47,7 +47,7 @@ FROM = {
 }
 
 
-class Place(NamedTuple):
+class SourceLine(NamedTuple):
     """A line of a source file, counted from 1."""
 
     file: str
@@ -63,7 +63,7 @@ class Store(NamedTuple):
     It is ``module.functions[function][row]``.
     """
 
-    place: Place | None
+    place: SourceLine | None
     instruction: str
     function: int
     row: int
@@ -81,23 +81,23 @@ class Lines:
             if row.op == Op.EXT_INST_IMPORT and row.text(1).startswith(DEBUG_INFO)
         }
         #: Function and instruction, as they are counted in ``module.functions`` -> the line.
-        self.places: dict[tuple[int, int], Place] = {}
-        self._results: dict[int, Place] = {}
+        self.places: dict[tuple[int, int], SourceLine] = {}
+        self._results: dict[int, SourceLine] = {}
         self._strings: dict[int, str] = {}
         self._sources: dict[str, list[str]] | None = None
         for number, body in enumerate(module.functions):
             self._function(number, body)
 
     def _function(self, number: int, body: list[Instruction]) -> None:
-        place: Place | None = None
+        place: SourceLine | None = None
         for index, row in enumerate(body):
             if row.op == Op.LINE:
-                place = Place(self._string(row.args[0]), row.args[1])
+                place = SourceLine(self._string(row.args[0]), row.args[1])
             elif row.op == Op.NO_LINE:
                 place = None
             elif row.op == Op.EXT_INST and row.args[2] in self._debug:
                 if row.args[3] == DEBUG_LINE and len(row.args) >= 6:
-                    place = Place(self._source(row.args[4]), self._number(row.args[5]))
+                    place = SourceLine(self._source(row.args[4]), self._number(row.args[5]))
                 elif row.args[3] == DEBUG_NO_LINE:
                     place = None
             else:
@@ -108,7 +108,7 @@ class Lines:
                 if row.op in BLOCK_ENDS:
                     place = None
 
-    def of(self, result: int) -> Place | None:
+    def of(self, result: int) -> SourceLine | None:
         """The line of the instruction that makes an id."""
         return self._results.get(result)
 
@@ -135,7 +135,7 @@ class Lines:
             raise self.module.error(f"%{number} is no source file", got=row.name if row else "nothing")
         return self._string(row.args[4])
 
-    def text(self, place: Place) -> str:
+    def text(self, place: SourceLine) -> str:
         """The source line itself, without spaces around it; "" where the module does not hold its source."""
         if self._sources is None:
             self._sources = self._texts()
@@ -187,7 +187,7 @@ class Lines:
                         found.setdefault(numbers[bit], []).append(store)
         return {number: tuple(rows) for number, rows in sorted(found.items())}
 
-    def store_places(self, binding: int) -> tuple[Place, ...]:
+    def store_places(self, binding: int) -> tuple[SourceLine, ...]:
         """The lines that store to a binding, each once, in the order of the module."""
         rows = self.stores().get(binding, ())
         return tuple(dict.fromkeys(row.place for row in rows if row.place is not None))

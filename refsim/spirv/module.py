@@ -27,7 +27,7 @@ import numpy as np
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, UnsupportedError
 from refsim.spirv.instruction import Instruction, string_words
-from refsim.spirv.opcodes import GRAMMAR, Op, Storage, name_of
+from refsim.spirv.opcodes import GRAMMAR, Op, StorageClass, name_of
 
 MAGIC = 0x07230203
 HEADER_WORDS = 5
@@ -229,7 +229,7 @@ class Module:
     def add_variable(self, storage: int, type_id: int) -> int:
         """Append a global variable of a type; returns its id. The entry point lists it if its version asks for that."""
         number = self.add(Op.VARIABLE, self.pointer(storage, type_id), storage)
-        if self.version >= (1, 4) or storage == Storage.INPUT:
+        if self.version >= (1, 4) or storage == StorageClass.INPUT:
             rows = self.sections[Section.ENTRY_POINT]
             rows[:] = [row.with_args(*row.args, number) for row in rows]
         return number

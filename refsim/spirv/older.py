@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from refsim.spirv.instruction import Instruction, string_words
 from refsim.spirv.module import Module, Section
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.reflect import LOCAL_SIZE, LOCAL_SIZE_ID, WORKGROUP_SIZE
 
 VERSION = (1, 3)
@@ -18,7 +18,7 @@ LAST = 366
 IMAGES = range(86, 101)  # in 1.4 they may say how integers are extended
 COPY_MEMORY = (Op.COPY_MEMORY, Op.COPY_MEMORY_SIZED)
 COMPOSITES = (Op.TYPE_VECTOR, Op.TYPE_ARRAY, Op.TYPE_STRUCT)
-LISTED = (Storage.INPUT, 3)  # and outputs, which kernels have none of
+LISTED = (StorageClass.INPUT, 3)  # and outputs, which kernels have none of
 
 
 def lowered(work: Module) -> None:

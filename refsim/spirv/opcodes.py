@@ -51,7 +51,7 @@ class Decoration:
     ROW_MAJOR, NO_CONTRACTION = 4, 42
 
 
-class Storage:
+class StorageClass:
     """Numbers of the storage classes."""
 
     UNIFORM_CONSTANT, INPUT, UNIFORM, WORKGROUP, PRIVATE, FUNCTION = 0, 1, 2, 4, 6, 7

@@ -9,7 +9,7 @@ from __future__ import annotations
 from refsim.spirv.emit import Emitter
 from refsim.spirv.instruction import Instruction, string_at
 from refsim.spirv.module import Module, Section
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.reflect import entry_point
 from refsim.spirv.rewrite import CHAINS
 from refsim.spirv.types import Types
@@ -52,7 +52,7 @@ class Order:
         self.true_index = self._input(LOCAL_INDEX, work.type(Op.TYPE_INT, 32, 0))
 
     def _input(self, kind: int, type_id: int) -> int:
-        variable = self.work.add_variable(Storage.INPUT, type_id)
+        variable = self.work.add_variable(StorageClass.INPUT, type_id)
         self.work.decorate(variable, Decoration.BUILT_IN, kind)
         return variable
 
@@ -63,8 +63,8 @@ class Order:
             if row.op == Op.VARIABLE and row.result in self.private:
                 pointer = work.new_id()
                 kind = self.types.pointee(row.type)
-                rows.append(Instruction(Op.TYPE_POINTER, (pointer, Storage.PRIVATE, kind)))
-                row = row.with_args(pointer, row.result, Storage.PRIVATE)
+                rows.append(Instruction(Op.TYPE_POINTER, (pointer, StorageClass.PRIVATE, kind)))
+                row = row.with_args(pointer, row.result, StorageClass.PRIVATE)
             rows.append(row)
         work.replace_globals(rows)
         notes = work.sections[Section.ANNOTATION]
@@ -83,7 +83,7 @@ class Order:
             return row
         if row.op in CHAINS and row.args[2] in self.private:
             kind = self.types.pointee(row.type)
-            return row.with_args(self.work.pointer(Storage.PRIVATE, kind), *row.args[1:])
+            return row.with_args(self.work.pointer(StorageClass.PRIVATE, kind), *row.args[1:])
         if any(row.args[at] in self.private for at in row.id_places()):
             raise self.work.refusal("a built-in number is used in an unknown way", got=row.name)
         return row

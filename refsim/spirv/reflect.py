@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.types import Member, Types
 
 STORAGE_BUFFER, UNIFORM_BLOCK = "storage buffer", "uniform block"
@@ -129,9 +129,9 @@ def bindings(module: Module, types: Types) -> tuple[Binding, ...]:
     found: dict[int, Binding] = {}
     for row in module.globals:
         if row.op != Op.VARIABLE or row.args[2] not in (
-            Storage.UNIFORM_CONSTANT,
-            Storage.UNIFORM,
-            Storage.STORAGE_BUFFER,
+            StorageClass.UNIFORM_CONSTANT,
+            StorageClass.UNIFORM,
+            StorageClass.STORAGE_BUFFER,
         ):
             continue
         new = _binding(module, types, row)
@@ -169,12 +169,12 @@ def _binding(module: Module, types: Types, row: Instruction) -> Binding:
         raise module.refusal(
             f"{called} is an array of descriptors", got=types.text(type_id), need="one descriptor"
         )
-    if storage == Storage.UNIFORM_CONSTANT:
+    if storage == StorageClass.UNIFORM_CONSTANT:
         return _image(module, types, number, variable, type_id, called)
     if kind.op != Op.TYPE_STRUCT:
         raise module.error(f"{called} is no block", got=kind.name, need="OpTypeStruct")
     members = types.members(type_id)
-    uniform = storage == Storage.UNIFORM and not types.has(type_id, Decoration.BUFFER_BLOCK)
+    uniform = storage == StorageClass.UNIFORM and not types.has(type_id, Decoration.BUFFER_BLOCK)
     array = members[-1] if members and types.row(kind.args[-1]).op == Op.TYPE_RUNTIME_ARRAY else None
     alone = members[0] if len(members) == 1 and members[0].stride else None
     element = (array or alone).type.rsplit("[", 1)[0] if array or alone else ""  # type: ignore[union-attr]
@@ -243,7 +243,7 @@ def texel_type(scalar: str, components: int) -> str:
 
 def _push(module: Module, types: Types) -> tuple[Member, ...]:
     for row in module.globals:
-        if row.op == Op.VARIABLE and row.args[2] == Storage.PUSH_CONSTANT:
+        if row.op == Op.VARIABLE and row.args[2] == StorageClass.PUSH_CONSTANT:
             return types.members(types.pointee(row.args[0]))
     return ()
 

@@ -17,12 +17,12 @@ from refsim.spirv import images
 from refsim.spirv.instruction import Instruction, string_words
 from refsim.spirv.module import Module, Section
 from refsim.spirv.older import lowered
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.reflect import IMAGES, UNIFORM_BLOCK, Binding, interface
 from refsim.spirv.types import Types
 
 CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN, Op.PTR_ACCESS_CHAIN, Op.IN_BOUNDS_PTR_ACCESS_CHAIN)
-BUFFERS = (Storage.STORAGE_BUFFER, Storage.UNIFORM)
+BUFFERS = (StorageClass.STORAGE_BUFFER, StorageClass.UNIFORM)
 MAX_GUARD_WORDS = 1 << 24
 MAIN = "main"
 MAX_SPEC_ID = 1 << 16  # Kompute wants all of them from 0 on
@@ -93,8 +93,8 @@ def _buffers_for_uniforms(work: Module, uniforms: list[Binding]) -> None:
     rows = []
     for row in work.globals:
         at = place.get(row.op)
-        if at is not None and row.args[at] == Storage.UNIFORM:
-            rows.append(row.with_args(*row.args[:at], Storage.STORAGE_BUFFER, *row.args[at + 1 :]))
+        if at is not None and row.args[at] == StorageClass.UNIFORM:
+            rows.append(row.with_args(*row.args[:at], StorageClass.STORAGE_BUFFER, *row.args[at + 1 :]))
         else:
             rows.append(row)
     work.replace_globals(rows)

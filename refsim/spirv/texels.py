@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from refsim.core.counted import counted
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 
 SIDES = ("width", "height", "depth")
 ONE = {Op.TYPE_INT: 1, Op.TYPE_FLOAT: 0x3F800000}
@@ -120,7 +120,7 @@ class Texels:
     def _chain(self, rows: list[Instruction], index: int) -> int:
         """A pointer to the texel at an index."""
         work = self.work
-        pointer, made = work.pointer(Storage.STORAGE_BUFFER, self.texel), work.new_id()
+        pointer, made = work.pointer(StorageClass.STORAGE_BUFFER, self.texel), work.new_id()
         rows.append(
             Instruction(Op.ACCESS_CHAIN, (pointer, made, self.variable, work.constant(self.word, 0), index))
         )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from refsim.spirv.emit import Emitter, word_buffer
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Op, Storage
+from refsim.spirv.opcodes import Op, StorageClass
 from refsim.spirv.rewrite import BUFFERS, CHAINS
 from refsim.spirv.types import Types
 
@@ -32,7 +32,7 @@ class Writers:
         self.records: dict[
             int, tuple[int, int]
         ] = {}  # variable -> (its record, the function that writes there)
-        self.invocation = work.add_variable(Storage.PRIVATE, work.type(Op.TYPE_INT, 32, 0))
+        self.invocation = work.add_variable(StorageClass.PRIVATE, work.type(Op.TYPE_INT, 32, 0))
 
     def run(self) -> None:
         """Change all stores."""

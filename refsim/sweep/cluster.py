@@ -22,7 +22,7 @@ from refsim.exec.fingerprint import foreign, sources
 from refsim.sweep.chunk_worker import ChunkWorker
 from refsim.sweep.executors import available
 from refsim.sweep.outcome import Outcome
-from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.plan import Chunk, SweepVariant
 
 Note = Callable[[str], None]
 #: Chunks given to each thread at once, so that none waits for the next; how often new workers are looked for.
@@ -56,8 +56,8 @@ atexit.register(stop_workers)
 
 
 def about(
-    variants: Sequence[Variant], brought: Mapping[str, str]
-) -> tuple[str, dict[Variant, RefsimError | None]]:
+    variants: Sequence[SweepVariant], brought: Mapping[str, str]
+) -> tuple[str, dict[SweepVariant, RefsimError | None]]:
     """On a worker: its sources, and which executors it lacks, and why.
 
     ``brought``: executor -> digest of the modules or the package that it has where the sweep was started. It is a
@@ -108,13 +108,13 @@ def remote(chunks: Sequence[Chunk], address: str, note: Note) -> Iterator[list[O
 class Crowd:
     """The workers of a cluster, and who has which executor."""
 
-    def __init__(self, client: Any, variants: Sequence[Variant], note: Note) -> None:
+    def __init__(self, client: Any, variants: Sequence[SweepVariant], note: Note) -> None:
         self._client, self._variants, self._note = client, variants, note
         self._sources = sources()
         self._brought = foreign(variant.executor for variant in variants)
-        self.has: dict[str, frozenset[Variant]] = {}
+        self.has: dict[str, frozenset[SweepVariant]] = {}
         self.threads = 0
-        self.lacking: dict[Variant, RefsimError] = {}
+        self.lacking: dict[SweepVariant, RefsimError] = {}
 
     def look(self) -> None:
         """Forget workers that went, ask those that came. ParameterError for one with other sources, or a wrong name."""
@@ -140,7 +140,7 @@ class Crowd:
 
     def parts(self, chunk: Chunk) -> Iterator[tuple[Chunk, list[str]]]:
         """A chunk cut into parts, each with the workers that can run all of it. An executor that none has raises."""
-        groups: dict[frozenset[str], list[Variant]] = {}
+        groups: dict[frozenset[str], list[SweepVariant]] = {}
         for variant in chunk.variants:
             able = frozenset(address for address, held in self.has.items() if variant in held)
             if not able:

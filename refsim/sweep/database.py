@@ -18,7 +18,7 @@ from typing import Any
 from refsim.core.errors import FormatError
 from refsim.core.no_clobber import free
 from refsim.sweep.outcome import STATUSES, Failure, Outcome
-from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.plan import Chunk, SweepVariant
 
 SCHEMA = 1
 _APPLICATION = 0x5EF5  # "application_id": tells a sweep's file from any other SQLite file
@@ -161,14 +161,14 @@ class Database:
 
     def outcomes(self) -> list[Outcome]:
         """Everything that is kept: one outcome per subject and variant, with the failures that were told."""
-        found: dict[tuple[str, Variant], Outcome] = {}
+        found: dict[tuple[str, SweepVariant], Outcome] = {}
         names = ", ".join(STATUSES)
         with self._typed():
             for row in self._file.execute(
                 f"SELECT subject, executor, threads, isa, count, bytes, seconds, reasons, {names} FROM chunk "
                 "ORDER BY rowid"
             ):
-                subject, variant = row[0], Variant(*row[1:4])
+                subject, variant = row[0], SweepVariant(*row[1:4])
                 part = Outcome(subject, 0, row[4], variant, nbytes=row[5], seconds=row[6])
                 part.statuses = Counter(dict(zip(STATUSES, row[8:], strict=True)))
                 part.reasons = Counter(json.loads(row[7]))
@@ -185,7 +185,8 @@ class Database:
                 "FROM failure ORDER BY rowid"
             )
             return [
-                (Failure(row[0], int(row[1]), row[2], Variant(*row[3:6]), *row[6:9]), row[9]) for row in rows
+                (Failure(row[0], int(row[1]), row[2], SweepVariant(*row[3:6]), *row[6:9]), row[9])
+                for row in rows
             ]
 
     def close(self) -> None:

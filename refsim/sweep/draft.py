@@ -30,7 +30,7 @@ Quantization = tuple[float, int]
 
 
 @dataclass(frozen=True)
-class Value:
+class DraftValue:
     """A value that nodes may read: its number, its shape and, of int8, its quantization."""
 
     number: int
@@ -48,7 +48,7 @@ class Draft:
     low: float
     high: float
     links: list[Link] = field(default_factory=list)
-    values: list[Value] = field(default_factory=list)
+    values: list[DraftValue] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._target = Target()
@@ -57,9 +57,9 @@ class Draft:
         self._graph.tensors[0] = self._tensors[0]
         data = self.chain((0,)).data()
         self._held = {0: stored(self._graph, 0, data, GRAPHS)}
-        self.values.append(Value(0, self.shape))
+        self.values.append(DraftValue(0, self.shape))
 
-    def add(self, link: Link, q: Quantization | None = None) -> Value | None:
+    def add(self, link: Link, q: Quantization | None = None) -> DraftValue | None:
         """A node, if it can be bound and computed; the values that it makes may be read from now on."""
         number = len(self.links)
         try:
@@ -75,7 +75,7 @@ class Draft:
         self.links.append(link)
         self._tensors += outs
         self._held |= made
-        self.values.append(Value(outs[0].id, outs[0].shape, q))
+        self.values.append(DraftValue(outs[0].id, outs[0].shape, q))
         return self.values[-1]
 
     def _shaped(self, link: Link) -> Link:
@@ -93,18 +93,18 @@ class Draft:
         del self.links[links:], self._tensors[made + 1 :]
         self.values = [value for value in self.values if value.number <= made]
 
-    def real(self, value: Value) -> np.ndarray:
+    def real(self, value: DraftValue) -> np.ndarray:
         """What a float value is by definition."""
         held = self._held[value.number]
         return logical(self._graph, {value.number: held}, value.number)
 
-    def layout_of(self, value: Value) -> str:
+    def layout_of(self, value: DraftValue) -> str:
         return str(self._tensors[value.number].layout)
 
-    def of(self, int8: bool) -> list[Value]:
+    def of(self, int8: bool) -> list[DraftValue]:
         return [value for value in self.values if (value.q is not None) == int8]
 
-    def pick(self, values: Sequence[Value]) -> Value:
+    def pick(self, values: Sequence[DraftValue]) -> DraftValue:
         """One of these, of the latest mostly."""
         return values[-1] if self.rng.chance(65) else self.rng.choice(values)
 
@@ -116,7 +116,7 @@ def only(family: Family) -> str:
     return next(name for name, op in OPS.items() if op.family is family)
 
 
-def quantize(draft: Draft, value: Value, q: Quantization | None = None) -> Value | None:
+def quantize(draft: Draft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
     """To parameters that fit its values, those of another int8 value, or the scale of one and another zero point."""
     rng, known = draft.rng, [v.q for v in draft.values if v.q is not None]
     if q is None and known and rng.chance(40):
@@ -135,7 +135,7 @@ def quantize(draft: Draft, value: Value, q: Quantization | None = None) -> Value
     return draft.add(link, q)
 
 
-def dequantize(draft: Draft, value: Value) -> Value | None:
+def dequantize(draft: Draft, value: DraftValue) -> DraftValue | None:
     assert value.q is not None
     params = {"scale": value.q[0], "zp": value.q[1]}
     return draft.add(Link(only(Family.DEQUANTIZE), (value.number,), params, str(WIDTH_PACKED)))

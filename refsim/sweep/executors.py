@@ -11,10 +11,10 @@ from refsim.exec.cpu import NativeExecutor
 from refsim.exec.executor import YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.ops.base.prepared import Prepared
-from refsim.sweep.plan import Variant
+from refsim.sweep.plan import SweepVariant
 
 
-class Executors(dict[Variant, Executor]):
+class Executors(dict[SweepVariant, Executor]):
     """The executor of each variant, opened when it is first asked for; the instruction set is that of this process.
 
     Threads of the native one are woken for any graph: random ones are too small to be worth it.
@@ -22,7 +22,7 @@ class Executors(dict[Variant, Executor]):
     Raises what opening an executor raises.
     """
 
-    def __missing__(self, variant: Variant) -> Executor:
+    def __missing__(self, variant: SweepVariant) -> Executor:
         executor = executor_named(variant.executor, variant.threads)
         if isinstance(executor, NativeExecutor):
             executor.options = replace(executor.options, wake_always=True)
@@ -37,11 +37,11 @@ class Executors(dict[Variant, Executor]):
         self.clear()
 
 
-def available(variants: Sequence[Variant]) -> dict[Variant, RefsimError | None]:
+def available(variants: Sequence[SweepVariant]) -> dict[SweepVariant, RefsimError | None]:
     """Why this machine lacks a variant's executor; None for one that it has."""
     from refsim.exec.cpu import isa
 
-    found: dict[Variant, RefsimError | None] = {}
+    found: dict[SweepVariant, RefsimError | None] = {}
     for variant in variants:
         try:
             executor_named(variant.executor, variant.threads)

@@ -15,7 +15,7 @@ from refsim.ops.base.case_rule import ZERO_POINTS, rounded
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
-from refsim.sweep.draft import Draft, Quantization, Shape, Value, dequantize, only, quantize
+from refsim.sweep.draft import Draft, DraftValue, Quantization, Shape, dequantize, only, quantize
 
 # --- int8 operators --------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ def _on_bytes(draft: Draft) -> None:
         draft.undo(count)
 
 
-def _applied(draft: Draft, op: OpSpec) -> Value | None:
+def _applied(draft: Draft, op: OpSpec) -> DraftValue | None:
     """An operator of values of one shape, moved to a layout that it takes where they lie in another."""
     rng, int8 = draft.rng, draft.of(int8=True)
     value = draft.pick(int8)
@@ -60,7 +60,7 @@ def _applied(draft: Draft, op: OpSpec) -> Value | None:
     return draft.add(Link(op.name, tuple(v.number for v in sources), params, row[-1], features), q)
 
 
-def _result(draft: Draft, op: OpSpec, sources: Sequence[Value]) -> Quantization:
+def _result(draft: Draft, op: OpSpec, sources: Sequence[DraftValue]) -> Quantization:
     """The quantization of a result: of the size of its inputs', larger behind sums of products."""
     rng, scale = draft.rng, max(v.q[0] for v in sources if v.q is not None)
     sums = op.family in (Family.CONVOLUTION, Family.DEPTHWISE, Family.LINEAR)
@@ -68,13 +68,13 @@ def _result(draft: Draft, op: OpSpec, sources: Sequence[Value]) -> Quantization:
     return rounded(scale * float(rng.uniform(0.4, most, (1,))[0])), rng.choice(ZERO_POINTS)
 
 
-Param = Callable[[Rng, Sequence[Value], Quantization, Mapping[str, Any]], Any]
+Param = Callable[[Rng, Sequence[DraftValue], Quantization, Mapping[str, Any]], Any]
 
 
 def _side(which: int, part: int) -> Param:
     """The scale or zero point of an input."""
 
-    def of(rng: Rng, sources: Sequence[Value], q: Quantization, before: Mapping[str, Any]) -> Any:
+    def of(rng: Rng, sources: Sequence[DraftValue], q: Quantization, before: Mapping[str, Any]) -> Any:
         held = sources[which].q
         assert held is not None
         return held[part]
@@ -86,7 +86,7 @@ def _pair(low: int, high: int) -> Param:
     return lambda rng, sources, q, before: (rng.integer(low, high), rng.integer(low, high))
 
 
-def _groups(rng: Rng, sources: Sequence[Value], q: Quantization, before: Mapping[str, Any]) -> int:
+def _groups(rng: Rng, sources: Sequence[DraftValue], q: Quantization, before: Mapping[str, Any]) -> int:
     channels = sources[0].shape[-3] if len(sources[0].shape) > 2 else 1
     return rng.choice([n for n in (1, 1, 2, 4, channels) if channels % n == 0])
 
@@ -115,7 +115,7 @@ PARAMS: dict[str, Param] = {
 }
 
 
-def _params(draft: Draft, op: OpSpec, sources: Sequence[Value], q: Quantization) -> dict[str, Any]:
+def _params(draft: Draft, op: OpSpec, sources: Sequence[DraftValue], q: Quantization) -> dict[str, Any]:
     """Drawn by name; windows of one tap, and groups as an operator has them, where it says so."""
     found: dict[str, Any] = {}
     for arg in op.of_kind(Kind.PARAM):
@@ -239,13 +239,13 @@ TWO: dict[str, tuple[tuple[Any, ...], ...]] = {
 }
 
 
-def _float(draft: Draft) -> Value:
+def _float(draft: Draft) -> DraftValue:
     """Mostly what a dequantize gives here, so that nobody else reads it."""
     made = dequantize(draft, draft.pick(draft.of(int8=True))) if draft.rng.chance(75) else None
     return made or draft.pick(draft.of(int8=False))
 
 
-def _closed(draft: Draft, made: Value | None, before: int) -> None:
+def _closed(draft: Draft, made: DraftValue | None, before: int) -> None:
     """Quantized again, mostly; what did not come about goes with all that was made for it."""
     if made is None:
         draft.undo(before)
@@ -257,7 +257,7 @@ def _on_floats(draft: Draft) -> None:
     """One to three operators of one value each."""
     rng, before = draft.rng, len(draft.links)
     value = _float(draft)
-    made: Value | None = None
+    made: DraftValue | None = None
     while made is None or rng.chance(40):
         name = rng.choice(NAMES)
         made = draft.add(Link(name, (value.number,), args=ONE[name](rng, value.shape)))

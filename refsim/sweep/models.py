@@ -31,7 +31,7 @@ from refsim.ops.base.target import Target
 from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.graphs import cut, draw, told
 from refsim.sweep.outcome import Failure, Outcome
-from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.plan import Chunk, SweepVariant
 
 Held = PackedBuffer | np.ndarray
 Inputs = list[np.ndarray]
@@ -45,7 +45,7 @@ class _Different(Exception):
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnModel:
     """A model with the inputs of a configuration, those of a run before it, and what it gives by definition."""
 
     model: Model
@@ -57,7 +57,9 @@ class Drawn:
     chain: Chain | None = None
 
     @classmethod
-    def of(cls, model: Model, inputs: Inputs, others: Inputs, seed: int, chain: Chain | None = None) -> Drawn:
+    def of(
+        cls, model: Model, inputs: Inputs, others: Inputs, seed: int, chain: Chain | None = None
+    ) -> DrawnModel:
         nodes: list[Traced] = []
         outputs = trace(model, inputs, Definition(), nodes.append)
         return cls(model, inputs, others, nodes, outputs, seed, chain)
@@ -78,7 +80,7 @@ class ModelRunner:
         self._model: Model | None = None
         self._executors = Executors()
 
-    def run(self, chunk: Chunk, runners: Mapping[Variant, Executor]) -> list[Outcome]:
+    def run(self, chunk: Chunk, runners: Mapping[SweepVariant, Executor]) -> list[Outcome]:
         """An outcome for each variant. What a runner refuses as a whole is decided by ``runners``."""
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
         # in this order each model is loaded once
@@ -104,19 +106,19 @@ class ModelRunner:
                 _on(chunk, drawn, profile, executor, outcome)
         return list(found.values())
 
-    def _model_of(self, path: str, seed: int, profile: Profile) -> Drawn:
+    def _model_of(self, path: str, seed: int, profile: Profile) -> DrawnModel:
         if self._key != (path, profile) or self._model is None:
             self._executors.close()
             self._model, self._key = load(path, Target(profile)), (path, profile)
         model = self._model
-        return Drawn.of(model, model.random_inputs(seed), model.random_inputs(seed + 1), seed)
+        return DrawnModel.of(model, model.random_inputs(seed), model.random_inputs(seed + 1), seed)
 
 
-def _graph(seed: int, profile: Profile, chain: Chain | None = None) -> Drawn:
+def _graph(seed: int, profile: Profile, chain: Chain | None = None) -> DrawnModel:
     """A random graph, or a part of it, as a model."""
     chain = chain or draw(seed)
     model = Model(f"graph {seed}", {0: chain.graph(f"graph {seed}", Target(profile))})
-    return Drawn.of(model, [chain.data()], [chain.data(other=True)], seed, chain)
+    return DrawnModel.of(model, [chain.data()], [chain.data(other=True)], seed, chain)
 
 
 def _refused(model: Model, executor: Executor) -> str:
@@ -127,7 +129,7 @@ def _refused(model: Model, executor: Executor) -> str:
     return "" if first is None else refusal(executor, first)
 
 
-def _on(chunk: Chunk, drawn: Drawn, profile: Profile, executor: Executor, outcome: Outcome) -> None:
+def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, outcome: Outcome) -> None:
     begin = time.perf_counter()
     status, message, at = compared(drawn, executor)
     outcome.seconds += time.perf_counter() - begin
@@ -147,7 +149,9 @@ def _on(chunk: Chunk, drawn: Drawn, profile: Profile, executor: Executor, outcom
             executor.forget(graph)
 
 
-def _smallest(drawn: Drawn, profile: Profile, executor: Executor, found: Verdict) -> tuple[Drawn, Verdict]:
+def _smallest(
+    drawn: DrawnModel, profile: Profile, executor: Executor, found: Verdict
+) -> tuple[DrawnModel, Verdict]:
     """The fewest first nodes of a graph of which a run fails too, and how; else all of them."""
     assert drawn.chain is not None
     for chain in cut(drawn.chain):
@@ -158,7 +162,7 @@ def _smallest(drawn: Drawn, profile: Profile, executor: Executor, found: Verdict
     return drawn, found
 
 
-def compared(drawn: Drawn, executor: Executor) -> Verdict:
+def compared(drawn: DrawnModel, executor: Executor) -> Verdict:
     """(status, why, the node whose bytes are different)."""
     expected = {name: (node, held) for node in drawn.nodes for name, held in node.outputs.items()}
     rng = Rng(drawn.seed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
-from refsim.sweep.plan import Variant
+from refsim.sweep.plan import SweepVariant
 
 #: How a configuration can end. All but the last three are no failure; one that is refused was not compared.
 STATUSES = (SAME, LEGAL, KNOWN_DEFECT, REFUSED, DIFFERENT, ERROR, CRASHED)
@@ -25,7 +25,7 @@ class Failure:
     subject: str
     seed: int
     profile: str
-    variant: Variant
+    variant: SweepVariant
     status: str
     message: str
     case: str = ""
@@ -49,7 +49,7 @@ class Outcome:
     subject: str
     first: int
     count: int
-    variant: Variant
+    variant: SweepVariant
     statuses: Counter[str] = field(default_factory=Counter)
     nbytes: int = 0
     seconds: float = 0.0
@@ -82,7 +82,7 @@ class Outcome:
 
 def merged(first: int, count: int, parts: Iterable[Outcome]) -> list[Outcome]:
     """What came of the parts of a chunk, as one outcome per variant."""
-    found: dict[Variant, Outcome] = {}
+    found: dict[SweepVariant, Outcome] = {}
     for part in parts:
         if part.variant not in found:
             found[part.variant] = Outcome(part.subject, first, count, part.variant)

@@ -24,7 +24,7 @@ SEEDS = 1 << 32
 
 
 @dataclass(frozen=True, order=True)
-class Variant:
+class SweepVariant:
     """An executor, its threads, and the instruction set of its CPU kernels (a row of `refsim.exec.cpu.isa`, or "" for
     the machine's own)."""
 
@@ -50,7 +50,7 @@ class Chunk:
     count: int
     seed: int
     profiles: tuple[Profile, ...]
-    variants: tuple[Variant, ...]
+    variants: tuple[SweepVariant, ...]
     strict: bool = False
     shrink: bool = True
     model: bool = False
@@ -82,12 +82,12 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """A sweep: ``configurations`` of each subject by its name, and what to run them on. ``models`` are subjects too."""
 
     configurations: dict[str, int]
     models: dict[str, int]
-    variants: tuple[Variant, ...]
+    variants: tuple[SweepVariant, ...]
     profiles: tuple[Profile, ...] = PROFILES
     strict: bool = False
     seed: int = 0

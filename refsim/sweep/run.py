@@ -10,7 +10,7 @@ from refsim.core.errors import FormatError
 from refsim.formats.cases import write_folder
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Failure, Outcome
-from refsim.sweep.plan import Chunk, Variant
+from refsim.sweep.plan import Chunk, SweepVariant
 
 #: Computes chunks in any order.
 Serve = Callable[[Sequence[Chunk]], Iterator[list[Outcome]]]
@@ -23,7 +23,7 @@ def sweep(chunks: Sequence[Chunk], serve: Serve, database: Database, folder: Pat
 
     Only the first few failures of an operator on a variant are written as folders.
     """
-    written: Counter[tuple[str, Variant]] = Counter()
+    written: Counter[tuple[str, SweepVariant]] = Counter()
     for outcomes in serve(chunks):
         folders: dict[Failure, str] = {}
         for outcome in outcomes:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from refsim.cli._shaders_watch import Description, watch
+from refsim.cli._shaders_watch import EditedFile, watch
 from refsim.core.errors import FormatError
 
 
 def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:
     file = tmp_path / "refsim.toml"
-    held = Description(str(tmp_path))
+    held = EditedFile(str(tmp_path))
     assert not held.changed()
     file.write_text("[q8ta_add]")
     assert [held.changed() for _ in range(3)] == [False, True, False]  # it is there now
@@ -28,7 +28,7 @@ def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:
     assert [held.changed() for _ in range(3)] == [False, False, False]
     file.unlink()
     assert [held.changed() for _ in range(3)] == [False, True, False]
-    assert not Description(str(file)).changed()
+    assert not EditedFile(str(file)).changed()
 
 
 def test_everything_is_opened_anew(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
 
 
 @pytest.fixture(scope="module")
-def table() -> route_coverage.Table:
+def table() -> route_coverage.RouteTable:
     hard = (rules.case(op, n) for op, rule in rules.RULES.items() for n in range(rule.spread, rule.count))
     return route_coverage.count(hard)
 
@@ -52,10 +52,10 @@ def table() -> route_coverage.Table:
 @pytest.mark.few(4)
 @pytest.mark.parametrize("feature", route_coverage.FEATURES, ids=lambda f: f.name)
 def test_every_feature_would_be_missed_on_a_route(
-    feature: route_coverage.Feature, table: route_coverage.Table
+    feature: route_coverage.RouteFeature, table: route_coverage.RouteTable
 ) -> None:
     left = Counter({key: n for key, n in table.found.items() if feature.name not in key[2]})
-    holes = route_coverage.Table(table.routes, left).holes()
+    holes = route_coverage.RouteTable(table.routes, left).holes()
     assert {hole.partition(":")[0] for hole in holes} == {
         f"{route} on {isa.name}"
         for isa in ISAS
@@ -65,14 +65,14 @@ def test_every_feature_would_be_missed_on_a_route(
     }
 
 
-def test_a_route_that_no_case_takes_is_a_hole(table: route_coverage.Table) -> None:
+def test_a_route_that_no_case_takes_is_a_hole(table: route_coverage.RouteTable) -> None:
     """Every native route of products, on each instruction set that has it."""
     for isa in ISAS:
         for route in route_coverage.ROUTES:
             taken = table.routes[isa.name, route]
             assert (taken >= 20) is route_coverage.has(isa, route), (isa.name, route, taken)
     left = Counter({key: n for key, n in table.found.items() if key[1] != "amx"})
-    assert len(route_coverage.Table(table.routes, left).holes()) == len(route_coverage.WANTED["amx"])
+    assert len(route_coverage.RouteTable(table.routes, left).holes()) == len(route_coverage.WANTED["amx"])
 
 
 def test_export_says_which_layouts_there_are(refsim, tmp_path: Path) -> None:

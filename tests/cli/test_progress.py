@@ -94,7 +94,7 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
         def stop(self) -> None:
             rows.append(("", "", ""))
 
-    def begin(bar: _progress._Bar, work: _progress._Work) -> None:
+    def begin(bar: _progress._Bar, work: _progress._Doing) -> None:
         bar._works.append(work)
         bar._rich = bar._rich or Rich()  # type: ignore[assignment]
         bar._start()

@@ -29,7 +29,7 @@ from refsim.sweep import executors, pool, servers
 from refsim.sweep import outcome as outcomes
 from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
-from refsim.sweep.plan import GRAPHS, SIZE, Chunk, Variant
+from refsim.sweep.plan import GRAPHS, SIZE, Chunk, SweepVariant
 
 CONV = next(op for op in OPS.of_family(Family.CONVOLUTION) if not (op.picks or op.one_tap or op.transposed))
 
@@ -253,7 +253,7 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
     computed.clear()
     more = [*command[:-2], "-x", "cpu,cpu:emulated", "--db", db, "--resume"]
     assert refsim(*more).status == 0
-    assert {row.variants for row in computed} == {(Variant("cpu:emulated"),)}
+    assert {row.variants for row in computed} == {(SweepVariant("cpu:emulated"),)}
     refsim(*more, "--seed", 1).refused("other seed")
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from refsim.exec.cpu import NativeExecutor
-from refsim.exec.cpu.plan import Plan
+from refsim.exec.cpu.plan import CpuPlan
 
 
-class Wrong(Plan):
+class Wrong(CpuPlan):
     """Right only if somebody watches."""
 
     def run(self, inputs, number=0, observe=None):  # type: ignore[no-untyped-def]

@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from refsim.core import lifetimes
 from refsim.core.errors import GraphError
-from refsim.core.lifetimes import ALIGN, Allocation, Lifetime, Place
+from refsim.core.lifetimes import ALIGN, BlockPlace, Claim, Lifetime
 
 WANTED = st.lists(
     st.tuples(st.integers(1, 5000), st.integers(0, 30), st.integers(0, 10)), min_size=1, max_size=40
-).map(
-    lambda rows: [Allocation(i, n, Lifetime(first, first + more)) for i, (n, first, more) in enumerate(rows)]
-)
+).map(lambda rows: [Claim(i, n, Lifetime(first, first + more)) for i, (n, first, more) in enumerate(rows)])
 
 
 def test_values_live_from_their_writer_to_their_last_reader() -> None:
@@ -35,7 +33,7 @@ def test_values_live_from_their_writer_to_their_last_reader() -> None:
 
 
 @given(WANTED)
-def test_places_are_sound_and_aligned(wanted: list[Allocation[int]]) -> None:
+def test_places_are_sound_and_aligned(wanted: list[Claim[int]]) -> None:
     places = lifetimes.places(wanted)
     assert all(place.offset % ALIGN == 0 for place in places.values())
     for step in range(45):  # by counting: no byte is needed twice at a step
@@ -48,7 +46,7 @@ def test_places_are_sound_and_aligned(wanted: list[Allocation[int]]) -> None:
 
 
 @given(WANTED)
-def test_objects_are_sound(wanted: list[Allocation[int]]) -> None:
+def test_objects_are_sound(wanted: list[Claim[int]]) -> None:
     chosen = lifetimes.objects(wanted)
     assert chosen.keys() == {a.name for a in wanted}
     for a in wanted:
@@ -61,7 +59,7 @@ def test_objects_are_sound(wanted: list[Allocation[int]]) -> None:
 
 
 @given(WANTED)
-def test_check_finds_what_overlaps(wanted: list[Allocation[int]]) -> None:
+def test_check_finds_what_overlaps(wanted: list[Claim[int]]) -> None:
     places = list(lifetimes.places(wanted).values())
     for other in places[1:]:
         if other.wants.life.overlaps(places[0].wants.life):
@@ -71,28 +69,28 @@ def test_check_finds_what_overlaps(wanted: list[Allocation[int]]) -> None:
 
 
 def test_values_that_follow_share() -> None:
-    a, b, c = (Allocation(name, 640, Lifetime(at, at + 1)) for at, name in enumerate("abc"))
+    a, b, c = (Claim(name, 640, Lifetime(at, at + 1)) for at, name in enumerate("abc"))
     places = lifetimes.places([a, b, c])
     assert places["a"].offset == places["c"].offset != places["b"].offset
-    lifetimes.check([Place(a, 0), Place(c, 0)])
+    lifetimes.check([BlockPlace(a, 0), BlockPlace(c, 0)])
 
 
 def test_a_value_without_a_place_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory is given out, and not where a plan looks for it."""
-    a, b = (Allocation(name, 640, Lifetime(0, 1)) for name in "ab")
-    honest = Place.__init__
+    a, b = (Claim(name, 640, Lifetime(0, 1)) for name in "ab")
+    honest = BlockPlace.__init__
 
-    def last_wins(self: Place[str], wants: Allocation[str], offset: int) -> None:
+    def last_wins(self: BlockPlace[str], wants: Claim[str], offset: int) -> None:
         honest(self, replace(wants, name="a"), offset)
 
-    monkeypatch.setattr(Place, "__init__", last_wins)
+    monkeypatch.setattr(BlockPlace, "__init__", last_wins)
     with pytest.raises(GraphError, match=r"memory plan: a value has no place; got b$"):
         lifetimes.places([a, b])
 
 
 def test_memory_that_a_step_needs_at_once() -> None:
     def need(*rows: tuple[int, int, int]) -> int:
-        return lifetimes.live([Allocation(n, size, Lifetime(a, b)) for n, (size, a, b) in enumerate(rows)])
+        return lifetimes.live([Claim(n, size, Lifetime(a, b)) for n, (size, a, b) in enumerate(rows)])
 
     assert need() == 0
     assert need((5, 0, 0)) == 5
@@ -103,12 +101,12 @@ def test_memory_that_a_step_needs_at_once() -> None:
 
 def test_objects_are_numbered_by_their_first_use() -> None:
     rows = (("a", 10, 0, 1), ("b", 99, 2, 3), ("c", 50, 1, 2), ("d", 9, 3, 4), ("e", 51, 4, 5))
-    wanted = [Allocation(name, size, Lifetime(first, last)) for name, size, first, last in rows]
+    wanted = [Claim(name, size, Lifetime(first, last)) for name, size, first, last in rows]
     # b is the largest; a goes before it into the same, c and d are needed beside it
     assert lifetimes.objects(wanted) == {"a": 0, "b": 0, "e": 0, "c": 1, "d": 1}
-    pair = [Allocation("small", 10, Lifetime(0, 1)), Allocation("large", 99, Lifetime(1, 2))]
+    pair = [Claim("small", 10, Lifetime(0, 1)), Claim("large", 99, Lifetime(1, 2))]
     assert lifetimes.objects(pair) == {"small": 0, "large": 1}
-    same = [Allocation(name, 10, Lifetime(0, 1)) for name in "ba"]
+    same = [Claim(name, 10, Lifetime(0, 1)) for name in "ba"]
     assert lifetimes.objects(same) == {"a": 0, "b": 1}
     assert lifetimes.objects([]) == {}
 
@@ -122,7 +120,7 @@ def test_places_are_as_low_as_can_be() -> None:
         ("e", 1, 3, 4),
         ("f", 1000, 9, 9),
     )
-    wanted = [Allocation(name, size, Lifetime(first, last)) for name, size, first, last in rows]
+    wanted = [Claim(name, size, Lifetime(first, last)) for name, size, first, last in rows]
     found = lifetimes.places(wanted)
     places = {name: (place.offset, place.end) for name, place in found.items()}
     assert places == {
@@ -137,7 +135,7 @@ def test_places_are_as_low_as_can_be() -> None:
 def test_a_gap_is_filled_if_it_is_large_enough(below: int, offset: int) -> None:
     """Between what lies below at that step and c, whose place others decided, 64 bytes are free, or none."""
     rows = (("b", 100, 0, 0), ("c", 90, 0, 9), ("e", below, 5, 5), ("x", 64, 5, 5))
-    found = lifetimes.places([Allocation(name, size, Lifetime(a, b)) for name, size, a, b in rows])
+    found = lifetimes.places([Claim(name, size, Lifetime(a, b)) for name, size, a, b in rows])
     assert [found[name].offset for name in "bcex"] == [0, 128, 0, offset]
 
 
@@ -145,4 +143,4 @@ def test_a_plan_is_checked_before_it_is_given_out(monkeypatch: pytest.MonkeyPatc
     """One that would round down to the alignment."""
     monkeypatch.setattr(lifetimes, "ALIGN", -64)
     with pytest.raises(GraphError, match=r"memory plan: .* share memory while both are needed"):
-        lifetimes.places([Allocation(name, 100, Lifetime(0, 1)) for name in "ab"])
+        lifetimes.places([Claim(name, 100, Lifetime(0, 1)) for name in "ab"])

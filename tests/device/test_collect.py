@@ -20,7 +20,7 @@ from refsim.core.errors import FormatError, RefsimError
 from refsim.device import manifest as m
 from refsim.device.bisect import bisect
 from refsim.device.collect import collect, read, write
-from refsim.device.expose import Options, expose
+from refsim.device.expose import ExposeOptions, expose
 from refsim.device.expose import write as write_exposed
 from refsim.exec.model import load
 from refsim.formats.dumps import Recorded
@@ -29,7 +29,11 @@ from refsim.ops.base.target import Target
 DATA = Path(__file__).parents[1] / "data"
 DEVICE = DATA / "device"
 OPTIONS: dict[str, Any] = {"profile": None, "device": True, "limit": 5}
-MODES = {"words": Options(), "share": Options(fill=None, share=True), "values": Options(m.VALUES, fill=None)}
+MODES = {
+    "words": ExposeOptions(),
+    "share": ExposeOptions(fill=None, share=True),
+    "values": ExposeOptions(m.VALUES, fill=None),
+}
 
 
 @dataclass
@@ -42,7 +46,7 @@ class Run:
 
 
 def run_of(
-    name: str, folder: Path, options: Options, target: Target | None = None, chunk: int | None = None
+    name: str, folder: Path, options: ExposeOptions, target: Target | None = None, chunk: int | None = None
 ) -> list[Run]:
     inputs = [np.load(DATA / "models" / f"{name}.io.npz")["in0"]]
     files = expose(DATA / "models" / f"{name}.pte", options, chunk=chunk, name=str(folder / "m.pte"))
@@ -55,7 +59,7 @@ def run_of(
 
 @pytest.fixture(scope="module")
 def linear(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    (run,) = run_of("linear_head", tmp_path_factory.mktemp("linear"), Options())
+    (run,) = run_of("linear_head", tmp_path_factory.mktemp("linear"), ExposeOptions())
     return run
 
 
@@ -133,7 +137,7 @@ def test_a_right_device_is_right(name: str, mode: str, tmp_path: Path) -> None:
 @pytest.mark.long
 def test_layouts_that_the_device_chose(tmp_path: Path) -> None:
     """A Mali device packs the input of a convolution in another order; the words are read in that order."""
-    (run,) = run_of("refine_seg", tmp_path, Options(), Target(mali=True))
+    (run,) = run_of("refine_seg", tmp_path, ExposeOptions(), Target(mali=True))
     parts = read([(run.file, as_npz(run, tmp_path))])
     for mali in (False, True):
         collected = collect(parts, Target(mali=mali))
@@ -142,12 +146,12 @@ def test_layouts_that_the_device_chose(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_large_model(tmp_path: Path) -> None:
-    runs = run_of("mixed_ops", tmp_path, Options(), chunk=5)
+    runs = run_of("mixed_ops", tmp_path, ExposeOptions(), chunk=5)
     given = []
     for number, run in enumerate(runs):
         (tmp_path / str(number)).mkdir()
         given.append((run.file, as_npz(run, tmp_path / str(number))))
-    (whole,) = run_of("mixed_ops", tmp_path, Options())
+    (whole,) = run_of("mixed_ops", tmp_path, ExposeOptions())
     collected = collect(read(given))
     expected = collect(read([(whole.file, as_npz(whole, tmp_path))]))
     assert collected.infos.keys() == expected.infos.keys()
@@ -235,7 +239,7 @@ def test_files_that_are_not_exposed(tmp_path: Path) -> None:
 
 
 def test_a_manifest_of_another_file(linear: Run, tmp_path: Path) -> None:
-    (other,) = run_of("linear_head", tmp_path, Options(fill=None, share=True))
+    (other,) = run_of("linear_head", tmp_path, ExposeOptions(fill=None, share=True))
     shutil.copyfile(m.path_of(linear.file), m.path_of(other.file))
     with pytest.raises(FormatError, match="belongs to another file") as raised:
         read([(other.file, as_npz(other, tmp_path))])
@@ -246,7 +250,7 @@ def test_a_manifest_of_another_file(linear: Run, tmp_path: Path) -> None:
 
 
 def test_parts_of_other_runs(tmp_path: Path) -> None:
-    first, second, *_ = run_of("mixed_ops", tmp_path, Options(), chunk=7)
+    first, second, *_ = run_of("mixed_ops", tmp_path, ExposeOptions(), chunk=7)
     (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
     good = (first.file, as_npz(first, tmp_path / "a"))
     second.outputs[0] = second.outputs[0] + 1

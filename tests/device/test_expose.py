@@ -19,7 +19,7 @@ from refsim.core.layout import PACKED_4W4C
 from refsim.core.rng import Rng
 from refsim.device import manifest as m
 from refsim.device.choose import candidates
-from refsim.device.expose import Exposed, Options, expose, write
+from refsim.device.expose import Exposed, ExposeOptions, expose, write
 from refsim.device.strip import source
 from refsim.exec.model import Model, built, load
 from refsim.formats.dumps import value_name
@@ -35,11 +35,11 @@ DATA = Path(__file__).parents[1] / "data"
 #: Every bundled program with a delegate.
 PROGRAMS = {path.stem: path for path in sorted(DATA.glob("[mn]*/*.pte")) if load(path).graphs}
 MODES = {
-    "words at the end": Options(),
-    "not filled": Options(fill=None),
-    "filled with ones": Options(fill=0xFF),
-    "words at once": Options(share=True, fill=None),
-    "values": Options(m.VALUES, fill=None),
+    "words at the end": ExposeOptions(),
+    "not filled": ExposeOptions(fill=None),
+    "filled with ones": ExposeOptions(fill=0xFF),
+    "words at once": ExposeOptions(share=True, fill=None),
+    "values": ExposeOptions(m.VALUES, fill=None),
 }
 
 
@@ -106,7 +106,7 @@ def test_every_value_of_every_program(name: str, mode: str, runs) -> None:
 
 def test_what_no_kernel_writes_keeps_the_fill() -> None:
     """4W pads ten columns to twelve; the two lanes are in words that the kernel writes. Behind them lies nothing."""
-    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(fill=0x5A))
+    (exposed,) = expose(PROGRAMS["mixed_ops"], ExposeOptions(fill=0x5A))
     model = load(PROGRAMS["mixed_ops"])
     small = {row.value: row for row in exposed.manifest.outputs if row.held and len(row.held.layouts) > 1}
     assert small  # values whose layout the runtime chooses: the words reach as far as the largest layout
@@ -123,8 +123,8 @@ def test_what_no_kernel_writes_keeps_the_fill() -> None:
 @pytest.mark.parametrize("name", ["mixed_ops", "int8_attention"])
 def test_chunks_hold_all_values_between_them(name: str, runs) -> None:
     inputs, own, _ = runs(name)
-    (whole,) = expose(PROGRAMS[name], Options())
-    parts = expose(PROGRAMS[name], Options(), chunk=4, name="x/y.pte")
+    (whole,) = expose(PROGRAMS[name], ExposeOptions())
+    parts = expose(PROGRAMS[name], ExposeOptions(), chunk=4, name="x/y.pte")
     assert [one.manifest.file for one in parts] == [f"y.{n + 1}.pte" for n in range(len(parts))]
     all_of = [row.value for one in parts for row in one.manifest.outputs[one.manifest.own :]]
     assert all_of == [row.value for row in whole.manifest.outputs[whole.manifest.own :]]
@@ -156,22 +156,22 @@ def test_the_source_is_in_the_file(name: str, mode: str, tmp_path: Path) -> None
 
 
 def test_values_by_name() -> None:
-    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(), ("v38$", "relu"))
+    (exposed,) = expose(PROGRAMS["mixed_ops"], ExposeOptions(), ("v38$", "relu"))
     assert [row.value for row in exposed.manifest.outputs[1:]] == ["delegate0_v38", "delegate0_v55"]
     with pytest.raises(
         GraphError, match=r"--value: no such value; got 'conv7d', need a name such as delegate0_v30"
     ):
-        expose(PROGRAMS["mixed_ops"], Options(), ("relu", "conv7d"))
+        expose(PROGRAMS["mixed_ops"], ExposeOptions(), ("relu", "conv7d"))
     with pytest.raises(ParameterError, match="not a regular expression"):
-        expose(PROGRAMS["mixed_ops"], Options(), ("(",))
+        expose(PROGRAMS["mixed_ops"], ExposeOptions(), ("(",))
     with pytest.raises(
         GraphError, match="delegate1_v10: cannot be handed out; got bool: a delegate hands out"
     ):
-        expose(PROGRAMS["int8_attention"], Options(), ("delegate1_v10",))
+        expose(PROGRAMS["int8_attention"], ExposeOptions(), ("delegate1_v10",))
 
 
 def test_what_is_left_out_has_a_reason() -> None:
-    (exposed,) = expose(PROGRAMS["int8_mixer"], Options())
+    (exposed,) = expose(PROGRAMS["int8_mixer"], ExposeOptions())
     assert list(exposed.manifest.left_out) == ["delegate0_v10"]
     assert "int8 in the layout TENSOR_WIDTH_PACKED" in exposed.manifest.left_out["delegate0_v10"]
 
@@ -180,11 +180,11 @@ def test_a_prepacked_value_has_no_words() -> None:
     """The runtime aborts where its memory has a second name; without a way it goes out as values, of words it is left
     out."""
     prepacked = "delegate0_v9"
-    for options in (Options(), Options(share=True, fill=None)):
+    for options in (ExposeOptions(), ExposeOptions(share=True, fill=None)):
         (exposed,) = expose(PROGRAMS["int8_scaled"], options)
         ways = {row.value: row.way for row in exposed.manifest.outputs}
         assert ways.pop(prepacked) == m.VALUES and m.WORDS in ways.values() and m.VALUES not in ways.values()
-    words = Options(m.WORDS)
+    words = ExposeOptions(m.WORDS)
     (exposed,) = expose(PROGRAMS["int8_scaled"], words)
     assert list(exposed.manifest.left_out) == [prepacked]
     with pytest.raises(GraphError, match=f"{prepacked}: cannot be handed out"):
@@ -258,18 +258,18 @@ def test_files_that_cannot_be_exposed(reason: str, tmp_path: Path) -> None:
     name, edit, match = REFUSALS[reason]
     path = changed(name, edit, tmp_path)
     with pytest.raises(GraphError, match=match):
-        expose(path, Options())
+        expose(path, ExposeOptions())
 
 
 def test_files_without_a_delegate(tmp_path: Path) -> None:
     with pytest.raises(GraphError, match="has no Vulkan delegate"):
-        expose(DATA / "networks" / "portable_pool.pte", Options())
+        expose(DATA / "networks" / "portable_pool.pte", ExposeOptions())
     pte = load(PROGRAMS["linear_head"]).container
     assert pte is not None
     blob = tmp_path / "blob"
     blob.write_bytes(pte.delegate_data(pte.plan().delegates[0]))
     with pytest.raises(RefsimError, match=r"missing constant|bare delegate"):
-        expose(blob, Options())
+        expose(blob, ExposeOptions())
 
 
 @pytest.mark.parametrize(
@@ -283,11 +283,11 @@ def test_files_without_a_delegate(tmp_path: Path) -> None:
 )
 def test_options_that_make_no_sense(options: dict[str, Any], match: str) -> None:
     with pytest.raises(ParameterError, match=match):
-        Options(**options)
+        ExposeOptions(**options)
 
 
 def test_all_files_are_written_or_none(tmp_path: Path) -> None:
-    files = expose(PROGRAMS["mixed_ops"], Options(), chunk=5, name="m.pte")
+    files = expose(PROGRAMS["mixed_ops"], ExposeOptions(), chunk=5, name="m.pte")
     (tmp_path / "m.2.pte").mkdir()  # a file of this name cannot be made
     with pytest.raises(FormatError, match="cannot be written"):
         write(tmp_path / "m.pte", files)
@@ -301,7 +301,7 @@ def test_all_files_are_written_or_none(tmp_path: Path) -> None:
 
 
 def exposed_program(name: str = "linear_head") -> Exposed:
-    (found,) = expose(PROGRAMS[name], Options())
+    (found,) = expose(PROGRAMS[name], ExposeOptions())
     return found
 
 
@@ -429,7 +429,7 @@ def test_an_alias_that_nothing_waits_for_is_a_hazard() -> None:
 
 def test_the_manifest_is_what_the_json_says(tmp_path: Path) -> None:
     path = tmp_path / "m.pte"
-    (exposed,) = expose(PROGRAMS["mixed_ops"], Options(), name=str(path))
+    (exposed,) = expose(PROGRAMS["mixed_ops"], ExposeOptions(), name=str(path))
     write(path, [exposed])
     assert m.read(path)[1] == exposed.manifest
     content = json.loads(Path(m.path_of(path)).read_text())

@@ -17,7 +17,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device.calls import add_call, tensor
 from refsim.device.collect import write as write_dump
-from refsim.device.expose import Options, expose, write
+from refsim.device.expose import ExposeOptions, expose, write
 from refsim.device.triage import triage
 from refsim.device.verdicts import FOLLOWS, SAME, WRONG, Triage
 from refsim.formats.pte.edit import single_delegate
@@ -103,7 +103,7 @@ def ignored(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer)
 def ran(folder: Path, data: bytes, bug: Bug, values: tuple[str, ...] = ()) -> Triage:
     path, outputs = folder / "m.pte", folder / "o.npz"
     path.write_bytes(data)
-    exposed = list(expose(path, Options(), values, name="e.pte"))
+    exposed = list(expose(path, ExposeOptions(), values, name="e.pte"))
     write(folder / "e.pte", exposed)
     x = Rng(3).uniform(-2, 2, IMAGE.shape).astype(np.float32)
     np.savez(folder / "x.npz", in0=x)

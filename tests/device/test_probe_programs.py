@@ -16,7 +16,7 @@ from device.simulated import Runtime
 from refsim.check.run import check_bytes
 from refsim.core.errors import FormatError, RefsimError, ShapeError
 from refsim.core.qmath import CANONICAL, CONVERT, LAVAPIPE, NVIDIA, PROFILES, Profile
-from refsim.device.probe import IEEE, MIXED, Findings, files, programs, read
+from refsim.device.probe import IEEE, MIXED, Answers, files, programs, read
 from refsim.exec.model import built
 from refsim.formats.pte.read import read_pte
 from refsim.ops.base.target import Target
@@ -44,7 +44,7 @@ def saved(folder: Path, outputs: Outputs) -> Path:
     return folder
 
 
-def found(tmp_path: Path, outputs: Outputs) -> Findings:
+def found(tmp_path: Path, outputs: Outputs) -> Answers:
     return read(saved(tmp_path / "outputs", outputs))
 
 

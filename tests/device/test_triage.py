@@ -13,7 +13,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.qmath import NVIDIA
 from refsim.device import manifest
-from refsim.device.expose import Options, expose, write
+from refsim.device.expose import ExposeOptions, expose, write
 from refsim.device.page import cells, data, render, repeats_lines, summary
 from refsim.device.repeats import repeats
 from refsim.device.triage import triage
@@ -64,7 +64,7 @@ def simulated(
     folder: Path, name: str = "linear_head", target: Target | None = None
 ) -> tuple[Path, list[np.ndarray]]:
     path = folder / "m.pte"
-    files = expose(DATA / "models" / f"{name}.pte", Options(), name=str(path))
+    files = expose(DATA / "models" / f"{name}.pte", ExposeOptions(), name=str(path))
     write(path, files)
     return path, Runtime(files[0].data, target).run(given(name))
 

@@ -20,7 +20,7 @@ from refsim.core.qmath import PROFILES
 from refsim.device.bisect import bisect
 from refsim.device.collect import write as write_dump
 from refsim.device.doubts import SURE
-from refsim.device.expose import Exposed, Options, expose, write
+from refsim.device.expose import Exposed, ExposeOptions, expose, write
 from refsim.device.other_inputs import Others, others
 from refsim.device.row import Row
 from refsim.device.triage import triage
@@ -43,7 +43,7 @@ def path_of(name: str) -> Path:
 
 @cache
 def exposed(name: str) -> Exposed:
-    (found,) = expose(path_of(name), Options(), name="m.pte")
+    (found,) = expose(path_of(name), ExposeOptions(), name="m.pte")
     return found
 
 
@@ -206,7 +206,7 @@ def two_inputs(folder: Path) -> Path:
 def test_two_inputs(tmp_path: Path) -> None:
     """Each quantize is judged, whatever the other does; exchanged inputs explain both or nothing."""
     file, outputs = tmp_path / "m.pte", tmp_path / "o.npz"
-    (program,) = expose(two_inputs(tmp_path), Options(), name=str(file))
+    (program,) = expose(two_inputs(tmp_path), ExposeOptions(), name=str(file))
     write(file, [program])
     inputs = load(tmp_path / "two.pte").random_inputs(40)
 

@@ -9,7 +9,7 @@ import pytest
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.model import load
 from refsim.golden.judge import SAME
-from refsim.sweep.models import Drawn, compared
+from refsim.sweep.models import DrawnModel, compared
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(
@@ -20,7 +20,7 @@ FILES = sorted(
 @pytest.mark.parametrize("name", FILES)
 def test_what_runs_is_what_is_compared(name: str) -> None:
     model = load(DATA / name)
-    drawn = Drawn.of(model, model.random_inputs(5), model.random_inputs(6), 5)
+    drawn = DrawnModel.of(model, model.random_inputs(5), model.random_inputs(6), 5)
     for threads in (1, 2):
         status, why, _ = compared(drawn, NativeExecutor(threads, wake_always=True))
         assert status == SAME, why

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.etdump.read import Recording, read_etdump
+from refsim.formats.etdump.read import EtdumpRecording, read_etdump
 from refsim.formats.etdump.schema import (
     ETDUMP,
     DebugEvent,
     DumpedTensor,
     DumpedValue,
+    DumpEvent,
     EtDump,
-    Event,
     ProfileEvent,
     Run,
 )
@@ -45,9 +45,9 @@ def test_a_run_of_the_runtime() -> None:
 
 def dump(tensor: DumpedTensor, runs: int = 1) -> EtDump:
     events = (
-        Event(debug=DebugEvent(0, 4, DumpedValue(5, tensor))),
-        Event(profile=ProfileEvent("Method::execute", -1, 0)),
-        Event(debug=DebugEvent(2**64 - 1, 0, DumpedValue(5, tensor, is_output=True))),
+        DumpEvent(debug=DebugEvent(0, 4, DumpedValue(5, tensor))),
+        DumpEvent(profile=ProfileEvent("Method::execute", -1, 0)),
+        DumpEvent(debug=DebugEvent(2**64 - 1, 0, DumpedValue(5, tensor, is_output=True))),
     )
     return EtDump(0, (Run("Execute", events),) * runs)
 
@@ -88,7 +88,7 @@ def test_strides(tmp_path: Path, axes: tuple[int, ...], with_size: bool) -> None
 )
 def test_tensors_that_are_refused(changes: dict[str, object], match: str) -> None:
     tensor = replace(DumpedTensor(6, (2, 3), (3, 1), 8), **changes)  # type: ignore[arg-type]
-    read = Recording("d", dump(tensor), memoryview(bytes(32)))
+    read = EtdumpRecording("d", dump(tensor), memoryview(bytes(32)))
     with pytest.raises(FormatError, match=rf"^d: instruction 4: .*{match}"):
         read.arguments(read.executions()[0])
 

@@ -22,8 +22,8 @@ from refsim.ops.base.host import expression
 from refsim.ops.base.host.order import ordered
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE, MATRIX, WINDOW, add_offset
-from refsim.ops.base.host.words import Site
-from refsim.ops.base.module_call import Features, disagreements, dispatches, why_not
+from refsim.ops.base.host.words import CallSite
+from refsim.ops.base.module_call import HostFeatures, disagreements, dispatches, why_not
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.module import Module
@@ -49,8 +49,8 @@ def call_of(op: str, **changes: Any) -> Call:
     return bind(OPS[op].example.changed(**changes)).call
 
 
-def site(call: Call) -> Site:
-    return Site(call, call, call.tensors, frozenset(), Shader("own"))
+def site(call: Call) -> CallSite:
+    return CallSite(call, call, call.tensors, frozenset(), Shader("own"))
 
 
 # --- rows ------------------------------------------------------------------------------------------------
@@ -60,7 +60,7 @@ def test_a_row_becomes_a_dispatch() -> None:
     folder, rows = kernels.rows_of(RIGHT)
     call = call_of(POINTWISE, **FIVE)
     declared = {"pointwise": interface(Module.parse((RIGHT / "pointwise.spv").read_bytes(), "pointwise"))}
-    (step,) = dispatches(call, Features(), declared, rows)
+    (step,) = dispatches(call, HostFeatures(), declared, rows)
     assert folder == str(RIGHT) and step.shader == "pointwise"
     push = np.frombuffer(step.push, "<i4")
     assert push[:13].tolist() == [9, 7, 2, 8, 5, *call.descs["x"].strides_whcn, *call.out.strides_whcn]

@@ -14,7 +14,7 @@ import pytest
 from examples import UNARY
 
 from refsim.core.errors import FormatError, RefsimError
-from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, read, staged_inputs
+from refsim.formats.recordings import ELEMENT, WRITTEN, RecordedDifferences, read, staged_inputs
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "golden" / "upstream"
@@ -97,7 +97,7 @@ def test_cut_recordings_are_refused(tmp_path: Path) -> None:
 
 
 def test_differences_file() -> None:
-    listed = Differences.load(GOLDEN / "differences.json")
+    listed = RecordedDifferences.load(GOLDEN / "differences.json")
     assert set(listed.patterns.values()) <= set(listed.causes)
     assert all(row["kind"] in ("defect", "refused", "profile") for row in listed.causes.values())
     assert listed.cause("0469_q8ta_add_alpha2") == "alpha"

@@ -13,7 +13,7 @@ from refsim.core.errors import RefsimError
 from refsim.formats.etdump.schema import ETDUMP
 from refsim.formats.flatbuffer.decode import _Decoder, decode
 from refsim.formats.flatbuffer.encode import encode
-from refsim.formats.flatbuffer.schema import Schema
+from refsim.formats.flatbuffer.schema import FileSchema
 from refsim.formats.pte.read import EXTENDED_AT, Pte, read_pte
 from refsim.formats.pte.schema import PROGRAM
 from refsim.formats.pte.write import write_pte
@@ -150,7 +150,7 @@ def _objects(data: bytes, kind: str) -> tuple[tuple[str, int], ...]:
 
 def structure(rng: random.Random, data: bytes, kind: str) -> bytes:
     """A flatbuffer with offsets, vtables, lengths or scalars changed where they lie."""
-    schema: Schema = _SCHEMAS[kind]
+    schema: FileSchema = _SCHEMAS[kind]
     places = _objects(data, kind)
     changed = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4))):

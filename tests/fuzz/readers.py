@@ -26,7 +26,7 @@ from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
 from refsim.device.delegate_gap import gaps
-from refsim.device.expose import Options, expose
+from refsim.device.expose import ExposeOptions, expose
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor, run_graph
@@ -104,7 +104,7 @@ def program(folder: Path, way: int) -> None:
     elif way % 8 == 4 and VERBS:
         verb("run", path, "--random", "0", "-x", EXECUTOR)
     elif way % 8 == 5:
-        expose(path, Options())
+        expose(path, ExposeOptions())
     elif way % 8 == 6:
         check(path)
         load(path)
@@ -293,7 +293,7 @@ def results(folder: Path, way: int) -> None:
 
 
 def differences(folder: Path, way: int) -> None:
-    recordings.Differences.load(folder / "d.json").cause("q8ta_add/x")
+    recordings.RecordedDifferences.load(folder / "d.json").cause("q8ta_add/x")
 
 
 def module(folder: Path, way: int) -> None:

@@ -14,9 +14,9 @@ from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
 from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import ByteKind, PackedBuffer
-from refsim.golden.apart import Apart, Outcome, Rival, Rivals, apart, rivals, told
+from refsim.golden.apart import Apart, Predicted, Rival, Rivals, apart, rivals, told
 from refsim.golden.rules import case
-from refsim.golden.telling import Candidate
+from refsim.golden.telling import TellingCase
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.spec import Call
 
@@ -82,12 +82,12 @@ def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_
 def test_an_outcome_of_no_difference_excludes_only_those_that_predict_some() -> None:
     a, b, c, d = (Rival(name, "") for name in "abcd")
     two = Rivals(OP, (a, b, c, d))
-    found = Apart(two, "x/1", (Outcome((a, c), 3), Outcome((b,), 0)))
+    found = Apart(two, "x/1", (Predicted((a, c), 3), Predicted((b,), 0)))
     assert found.meaning == (
         '3 bytes differ there by "a" and "c", none by "b"; "the same" excludes "a" and "c"; '
         '"d" says nothing of that case'
     )
-    found = Apart(Rivals(OP, (a, b)), "x/1", (Outcome((a,), 1), Outcome((b,), 1)), unit="element")
+    found = Apart(Rivals(OP, (a, b)), "x/1", (Predicted((a,), 1), Predicted((b,), 1)), unit="element")
     assert found.meaning == '1 element differs there by "a", 1 other by "b"; "the same" excludes both'
 
 
@@ -197,7 +197,7 @@ def test_a_case_of_like_sizes_is_named_first() -> None:
         replace(report, causes=(first, replace(first, name="zero point folded twice", detail=detail)))
     )
     assert two is not None
-    pool = [Candidate(f"{OP}/{number:04d}", OP, case(OP, number)) for number in range(200)]
+    pool = [TellingCase(f"{OP}/{number:04d}", OP, case(OP, number)) for number in range(200)]
     assert told(two, pool).case != told(two, pool, like=bound).case
 
     def channels(name: str) -> int:

@@ -49,7 +49,7 @@ def test_a_line_says_all_of_a_chain() -> None:
 
 
 @pytest.mark.parametrize("kind", chain_rules.KINDS, ids=lambda kind: kind.name)
-def test_the_plan_joins_what_it_may(kind: chain_rules.Kind) -> None:
+def test_the_plan_joins_what_it_may(kind: chain_rules.ChainKind) -> None:
     plans = {
         entry.name: NativeExecutor().session(entry.chain.graph(entry.name)) for entry in of_kind(kind.name)
     }
@@ -114,7 +114,7 @@ def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.Mo
     monkeypatch.undo()
     right = bytewise.tables
 
-    def tables(*given: Any) -> dict[int, bytewise.Table]:
+    def tables(*given: Any) -> dict[int, bytewise.ByteTable]:
         return {
             value: replace(table, values=np.roll(table.values, 1)) for value, table in right(*given).items()
         }

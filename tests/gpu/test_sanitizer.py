@@ -16,11 +16,11 @@ from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
 from refsim.exec.factory import executor_named
-from refsim.exec.finding import FOREIGN, HARMLESS, OUTSIDE, UNSTABLE, Finding, Worker
+from refsim.exec.finding import FOREIGN, HARMLESS, OUTSIDE, UNSTABLE, Invocation, KernelFinding
 from refsim.golden.telling import ordered
 from refsim.modules.inventory import computed
 from refsim.ops.base.binding import BoundCase
-from refsim.spirv.instrument import Choice
+from refsim.spirv.instrument import RunChoice
 from refsim_gpu import module_pipelines, watched
 from refsim_gpu.kompute import Device
 from refsim_gpu.modules import ModuleExecutor, Options
@@ -42,7 +42,7 @@ def cases(op: str, count: int) -> Iterator[BoundCase]:
     return (one.bound for one in islice(ordered(op, count), count))
 
 
-def findings(executor: ModuleExecutor, bound: BoundCase, repeats: int = 0) -> list[Finding]:
+def findings(executor: ModuleExecutor, bound: BoundCase, repeats: int = 0) -> list[KernelFinding]:
     return executor.sanitize(bound.call, bound.inputs, repeats)
 
 
@@ -78,7 +78,7 @@ def one_of(executor: ModuleExecutor, op: str) -> tuple[watched.Watched, list[np.
 @pytest.mark.parametrize("op", ["q8ta_linear_gemv", "q8ta_clone", "q8ta_dequantize"])
 def test_any_order_gives_the_same_bytes_and_the_same_writers(executor: ModuleExecutor, op: str) -> None:
     one, words = one_of(executor, op)
-    base = one.run(words, {}, Choice())
+    base = one.run(words, {}, RunChoice())
     plain = executor.pipelines.run(
         one.dispatch, {bind.buffer: content for bind, content in zip(one.dispatch.binds, words, strict=True)
                        if content is not None and bind.buffer}
@@ -88,7 +88,7 @@ def test_any_order_gives_the_same_bytes_and_the_same_writers(executor: ModuleExe
     @given(st.tuples(st.booleans(), st.integers(0, 99), st.booleans(), st.integers(0, 99)))
     @settings(max_examples=25)
     def runs(order: tuple[bool, int, bool, int]) -> None:
-        other = one.run(words, {}, Choice(*order))
+        other = one.run(words, {}, RunChoice(*order))
         assert np.array_equal(other.outputs[0], base.outputs[0])
         assert np.array_equal(other.records[0], base.records[0])
 
@@ -104,7 +104,7 @@ def test_a_fault_is_found_and_named(device: Device, tmp_path: Path, bug: Bug) ->
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / f"{bug.module}.spv").write_bytes(bug.compiled(tmp_path))
-    found: list[Finding] = []
+    found: list[KernelFinding] = []
     with ModuleExecutor(str(folder), Options(INDEX)) as executor:
         for bound in cases(bug.op, BAD_CASES):
             found += findings(executor, bound)
@@ -166,9 +166,9 @@ def test_a_run_that_differs_is_reported_with_its_number(
 
 
 def test_text() -> None:
-    one = Finding("k", "m", "does it", 1, "x", -3, 5, (0, 1, 2, 3), (Worker((1, 2, 3), (4, 5, 6)),))
+    one = KernelFinding("k", "m", "does it", 1, "x", -3, 5, (0, 1, 2, 3), (Invocation((1, 2, 3), (4, 5, 6)),))
     assert str(one) == (
         "k: m does it; binding 1 (x), word -3 and 4 more, element (0, 1, 2, 3), "
         "workgroup (1, 2, 3) invocation (4, 5, 6)"
     )
-    assert str(Finding("k", "m", "does it")) == "k: m does it"
+    assert str(KernelFinding("k", "m", "does it")) == "k: m does it"

@@ -12,7 +12,7 @@ import pytest
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
 from refsim.graph import bytewise
-from refsim.graph.bytewise import BYTES, Table
+from refsim.graph.bytewise import BYTES, ByteTable
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
@@ -56,7 +56,7 @@ class Made:
         return Graph("test", self.tensors, tuple(self.nodes), (0,), (), Target())
 
 
-def same(table: Table, source: int, values: np.ndarray, nodes: set[int]) -> bool:
+def same(table: ByteTable, source: int, values: np.ndarray, nodes: set[int]) -> bool:
     equal = table.values.dtype == values.dtype and np.array_equal(table.values, values)
     return equal and table.source == source and table.nodes == nodes
 
@@ -259,7 +259,7 @@ def test_a_node_that_is_not_of_a_table_keeps_what_it_reads() -> None:
         ({1, 2, 3, 4}, [1, 2, 3]),
         ({0, 1, 2, 3}, [1, 2, 3]),
     ):
-        found = bytewise.steps(made.graph(), {s: Table(0, BYTES, frozenset(nodes))}, frozenset())
+        found = bytewise.steps(made.graph(), {s: ByteTable(0, BYTES, frozenset(nodes))}, frozenset())
         assert [node.number for node in found[s]] == wanted
 
 

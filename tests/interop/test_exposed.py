@@ -9,16 +9,16 @@ import pytest
 from executorch.exir._serialize._program import deserialize_pte_binary
 
 from interop.test_serialization import MODELS, assert_equal, to_theirs
-from refsim.device.expose import Options, expose
+from refsim.device.expose import ExposeOptions, expose
 from refsim.device.manifest import VALUES
 from refsim.formats.pte.read import load, read_pte
 
-MODES = (Options(), Options(fill=None, share=True), Options(VALUES, fill=None))
+MODES = (ExposeOptions(), ExposeOptions(fill=None, share=True), ExposeOptions(VALUES, fill=None))
 
 
 @pytest.mark.parametrize("options", MODES, ids=str)
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_exposed_files_load(path: Path, options: Options) -> None:
+def test_exposed_files_load(path: Path, options: ExposeOptions) -> None:
     (exposed,) = expose(path, options)
     file = deserialize_pte_binary(exposed.data)
     ours = read_pte(exposed.data)

@@ -20,8 +20,8 @@ from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.core.rng import Rng
 from refsim.exec.factory import executor_named
 from refsim.golden.judge import KNOWN_DEFECT, SAME, judged
-from refsim.modules.trial import Trial
-from refsim.modules.verification import Outcome, Verification
+from refsim.modules.trial import ModuleTrial
+from refsim.modules.verification import FolderOutcome, Verification
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
@@ -107,14 +107,14 @@ def _found(shaders: Build, folder: Path, bug: Bug, scratch: Path) -> Found:
     return Found(bug, bool(outcome.bad), (*causes, *(row.message for row in outcome.failed)))
 
 
-def _verified(shaders: Build, folder: Path, bug: Bug) -> Outcome:
+def _verified(shaders: Build, folder: Path, bug: Bug) -> FolderOutcome:
     option = next((word for part, word in OPTIONS.items() if part in bug.module), None)
     if option is None:
         shaders.refresh([bug.module])
         return shaders.verification.run([bug.op])
     executor = executor_named(f"spv:{folder}@{INDEX}+{option}")
     try:
-        return Verification(Trial(executor), COUNT).run([bug.op])
+        return Verification(ModuleTrial(executor), COUNT).run([bug.op])
     finally:
         executor.close()  # type: ignore[attr-defined]
 

@@ -15,10 +15,10 @@ from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import judge
 from refsim.golden.rules import RULES
-from refsim.golden.telling import Candidate, ordered
+from refsim.golden.telling import TellingCase, ordered
 from refsim.modules import inventory
-from refsim.modules.trial import FAILED, Trial, in_turn
-from refsim.modules.verification import ALL, FIRST, FIRST_WORD, Outcome, Verification, stages
+from refsim.modules.trial import FAILED, ModuleTrial, in_turn
+from refsim.modules.verification import ALL, FIRST, FIRST_WORD, FolderOutcome, Verification, stages
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call
 
@@ -40,7 +40,7 @@ class Wrong(EmulatedExecutor):
         return out
 
 
-def first_wrong(trial: Trial, op: str) -> tuple[int, Candidate, object, object]:
+def first_wrong(trial: ModuleTrial, op: str) -> tuple[int, TellingCase, object, object]:
     supply = ordered(op, COUNT, GOLDEN)
     for number, candidate in enumerate(supply, 1):
         tried = trial.run(candidate)
@@ -53,7 +53,7 @@ def test_the_first_cases_come_at_once() -> None:
     """One of each operator, and only of as many operators as were asked for."""
     begun: list[str] = []
 
-    def supplied(op: str) -> Iterator[Candidate]:
+    def supplied(op: str) -> Iterator[TellingCase]:
         begun.append(op)
         yield from ordered(op, COUNT, GOLDEN)
 
@@ -94,8 +94,11 @@ def test_a_first_word_on_all_comes_before_the_rest_of_any() -> None:
 
 def test_stages_run_each_case_once_and_add_up() -> None:
     """Cases that no module computes are neither run nor counted as a first word."""
-    found, whole = Outcome(), Verification(Trial(EmulatedExecutor()), 8, takes=odd).run(["q8ta_relu"])
-    verification = Verification(Trial(EmulatedExecutor()), 8, takes=odd)
+    found, whole = (
+        FolderOutcome(),
+        Verification(ModuleTrial(EmulatedExecutor()), 8, takes=odd).run(["q8ta_relu"]),
+    )
+    verification = Verification(ModuleTrial(EmulatedExecutor()), 8, takes=odd)
     for stage in stages(["q8ta_relu"], []):
         verification.run(stage.operators, skip=stage.skip, most=stage.most, before=found)
         assert stage.name == ALL or found.cases == FIRST_WORD
@@ -109,7 +112,7 @@ def odd(call: Call) -> bool:
 def test_a_bad_case_is_told_before_its_cause_is_sought() -> None:
     executor = Wrong(lambda bound, out: out.raw.__ixor__(np.uint8(1)))
     runs: list[int] = []
-    outcome = Verification(Trial(executor), 8).run(
+    outcome = Verification(ModuleTrial(executor), 8).run(
         ["q8ta_relu"], found=lambda tried: runs.append(executor.runs)
     )
     assert runs == [1] and executor.runs > 1 and len(outcome.wrong) == 1
@@ -119,7 +122,7 @@ def test_a_bad_case_is_told_before_its_cause_is_sought() -> None:
 
 
 def test_right_kernels_are_right() -> None:
-    trial = Trial(EmulatedExecutor())
+    trial = ModuleTrial(EmulatedExecutor())
     tried = [trial.run(one) for op in ("q8ta_relu", "q8ta_add") for one in ordered(op, 8, GOLDEN)]
     assert {row.verdict for row in tried if not row.candidate.hidden} == {judge.SAME}
     assert len([row for row in tried if row.candidate.recorded is not None]) == 26 + 32  # those that bind
@@ -136,7 +139,7 @@ def batch_0_only(bound: BoundCase, out: PackedBuffer) -> None:
 
 @pytest.mark.parametrize("op", ["q8ta_conv2d_pw", "q8ta_im2col"])
 def test_a_known_defect_is_no_failure(op: str) -> None:
-    trial = Trial(Wrong(batch_0_only))
+    trial = ModuleTrial(Wrong(batch_0_only))
     found = [trial.run(one) for one in ordered(op, COUNT, GOLDEN)]
     assert not [row for row in found if row.bad]
     known = [row for row in found if row.verdict == judge.KNOWN_DEFECT]
@@ -151,7 +154,7 @@ def test_a_known_defect_excuses_nothing_else() -> None:
         batch_0_only(bound, out)
         out.raw[0] ^= 1
 
-    trial = Trial(Wrong(change))
+    trial = ModuleTrial(Wrong(change))
     hidden = [one for one in ordered("q8ta_conv2d_pw", COUNT) if one.hidden]
     assert hidden and all(trial.run(one).verdict == judge.WRONG for one in hidden)
 
@@ -160,7 +163,7 @@ def test_exempt_padding_is_not_compared() -> None:
     def change(bound: BoundCase, out: PackedBuffer) -> None:
         out.raw[~bound.call.device_defined()] ^= 0x55
 
-    trial = Trial(Wrong(change))
+    trial = ModuleTrial(Wrong(change))
     found = [trial.run(one) for one in islice(ordered("q8ta_quantize", COUNT), 20)]
     assert any(not one.candidate.bound.call.device_defined().all() for one in found)
     assert {row.verdict for row in found} == {judge.SAME}
@@ -173,7 +176,7 @@ def test_profiles() -> None:
         out.raw[:] = judge.under(bound, NVIDIA).call.expected(bound.inputs).raw
 
     def verdicts(profiles) -> set[str]:
-        trial = Trial(Wrong(fused), profiles)
+        trial = ModuleTrial(Wrong(fused), profiles)
         return {trial.run(one).verdict for one in ordered("q8ta_add", COUNT) if not one.hidden}
 
     assert verdicts((CANONICAL, NVIDIA)) == {judge.SAME, judge.LEGAL}
@@ -184,7 +187,7 @@ def test_a_case_that_cannot_run() -> None:
     def change(bound: BoundCase, out: PackedBuffer) -> None:
         raise DeviceError("gpu:0", "the driver ended the worker process during run", got="signal 11")
 
-    trial = Trial(Wrong(change))
+    trial = ModuleTrial(Wrong(change))
     tried = trial.run(next(ordered("q8ta_relu", 4)))
     assert tried.verdict == FAILED and "signal 11" in tried.message and tried.actual is None
 
@@ -197,7 +200,7 @@ def test_a_case_that_writes_out_of_bounds_has_a_diff_of_its_output() -> None:
         raise error
 
     for wrong in (1, 0):
-        trial = Trial(Wrong(change))
+        trial = ModuleTrial(Wrong(change))
         tried = trial.run(next(ordered("q8ta_relu", 4)))
         assert tried.verdict == FAILED and tried.message.startswith(
             "write out of bounds: gpu:0: wrote behind"
@@ -219,7 +222,7 @@ def zero_point_missing(bound: BoundCase, out: PackedBuffer) -> None:
 
 
 def test_the_cause_that_holds_in_all_wrong_cases() -> None:
-    trial = Trial(Wrong(zero_point_missing))
+    trial = ModuleTrial(Wrong(zero_point_missing))
     number, _, tried, rest = first_wrong(trial, "q8ta_conv2d_general")
     found = trial.explain(tried, rest)  # type: ignore[arg-type]
     assert number <= 3
@@ -238,7 +241,7 @@ def test_results_that_flip() -> None:
     def change(bound: BoundCase, out: PackedBuffer) -> None:
         out.raw[0] ^= 1 + next(flips) % 7
 
-    trial = Trial(Wrong(change))
+    trial = ModuleTrial(Wrong(change))
     _, _, tried, rest = first_wrong(trial, "q8ta_relu")
     found = trial.explain(tried, rest)  # type: ignore[arg-type]
     assert found.distinct == 3 and found.cases == (found.tried.candidate.name,)

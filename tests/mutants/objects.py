@@ -28,11 +28,11 @@ def install() -> None:
 
 def _shared(folder: Path, compile_one: Callable[..., bytes]) -> Callable[..., bytes]:
     from refsim.core import cache
-    from refsim.exec.cpu.ir import Module
+    from refsim.exec.cpu.ir import ModuleText
     from refsim.exec.cpu.isa import cpu
 
     def found(name: str, build: Callable[..., Any], variant: dict[str, Any]) -> bytes:
-        module = Module()
+        module = ModuleText()
         build(module, name, **variant)
         told = f"{cpu().name} {cpu().features} {module}"
         path = folder / sha256(told.encode()).hexdigest()

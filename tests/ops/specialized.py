@@ -21,14 +21,14 @@ from refsim.core.launch import Launch
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Decoration, Op, Storage
+from refsim.spirv.opcodes import Decoration, Op, StorageClass
 from refsim.spirv.types import Types
 from refsim_gpu import spirv
 
 FILE = Path(__file__).parents[1] / "data" / "arrays.txt"
 MASK = 0xFFFF_FFFF
 #: Storage classes of a kernel's own arrays, and how their lines call them.
-STORAGE = {Storage.WORKGROUP: "shared", Storage.PRIVATE: "private", Storage.FUNCTION: "own"}
+STORAGE = {StorageClass.WORKGROUP: "shared", StorageClass.PRIVATE: "private", StorageClass.FUNCTION: "own"}
 
 
 def signed(word: int) -> int:

@@ -14,11 +14,11 @@ from small_convolution import convolution
 
 from refsim.core.errors import ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.tensor import TensorDesc
-from refsim.formats.recordings import Kernel, Recording, read
+from refsim.formats.recordings import RecordedKernel, Recording, read
 from refsim.ops.base import module_call
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host import tensor
-from refsim.ops.base.module_call import Features, ModuleDispatch
+from refsim.ops.base.module_call import HostFeatures, ModuleDispatch
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.module import Module
@@ -43,8 +43,8 @@ def images(recording: Recording) -> set[str]:
     return {name for name, argument in recording.arguments.items() if argument.get("storage") == "texture3d"}
 
 
-def kernel(step: ModuleDispatch) -> Kernel:
-    return Kernel(step.shader, step.global_size, step.local)
+def kernel(step: ModuleDispatch) -> RecordedKernel:
+    return RecordedKernel(step.shader, step.global_size, step.local)
 
 
 def each(found: list[tuple[Recording, Call]]) -> pytest.MarkDecorator:
@@ -58,7 +58,7 @@ def test_recordings_bind() -> None:
 
 @each(CALLS)
 def test_kernels_and_sizes_are_those_recorded(recording: Recording, call: Call) -> None:
-    steps = module_call.dispatches(call, Features(float_images=bool(images(recording))))
+    steps = module_call.dispatches(call, HostFeatures(float_images=bool(images(recording))))
     recorded = [entry for entry in recording.kernels if "nchw" not in entry.shader]
     assert [kernel(step) for step in steps] == recorded
 
@@ -100,22 +100,22 @@ def test_the_scratch_tensor_is_the_one_recorded(recording: Recording, call: Call
 def test_the_module_that_a_device_and_a_folder_allow() -> None:
     call = next(call for recording, call in CALLS if recording.op == "q8ta_conv2d_pw")
 
-    def chosen(features: Features, *names: str) -> str:
+    def chosen(features: HostFeatures, *names: str) -> str:
         return module_call.dispatches(call, features, names or None)[0].shader
 
-    assert chosen(Features()) == "q8ta_conv2d_pw_float"
-    assert chosen(Features(dot_product=False)) == "q8ta_conv2d_pw_fallback_float"
-    assert chosen(Features(variant="fallback")) == "q8ta_conv2d_pw_fallback_float"
-    assert chosen(Features(unsigned_dot=True)) == "q8ta_conv2d_pw_unsigned_float"
-    assert chosen(Features(unsigned_dot=True, max_texture2d=1)) == "q8ta_conv2d_pw_unsigned_buffer_float"
-    assert chosen(Features(), "q8ta_conv2d_pw_fallback_float") == "q8ta_conv2d_pw_fallback_float"
-    assert chosen(Features(unsigned_dot=True), "q8ta_conv2d_pw_float") == "q8ta_conv2d_pw_float"
+    assert chosen(HostFeatures()) == "q8ta_conv2d_pw_float"
+    assert chosen(HostFeatures(dot_product=False)) == "q8ta_conv2d_pw_fallback_float"
+    assert chosen(HostFeatures(variant="fallback")) == "q8ta_conv2d_pw_fallback_float"
+    assert chosen(HostFeatures(unsigned_dot=True)) == "q8ta_conv2d_pw_unsigned_float"
+    assert chosen(HostFeatures(unsigned_dot=True, max_texture2d=1)) == "q8ta_conv2d_pw_unsigned_buffer_float"
+    assert chosen(HostFeatures(), "q8ta_conv2d_pw_fallback_float") == "q8ta_conv2d_pw_fallback_float"
+    assert chosen(HostFeatures(unsigned_dot=True), "q8ta_conv2d_pw_float") == "q8ta_conv2d_pw_float"
     with pytest.raises(
         UnknownOperatorError, match="no module computes it; need q8ta_conv2d_pw_fallback_float"
     ):
-        chosen(Features(dot_product=False), "q8ta_conv2d_pw_float")
+        chosen(HostFeatures(dot_product=False), "q8ta_conv2d_pw_float")
     with pytest.raises(ParameterError, match="module variant"):
-        Features(variant="fast")
+        HostFeatures(variant="fast")
 
 
 # --- the host's own packing modules ----------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_packing_by_hand() -> None:
 
 def test_an_im2col_convolution_packs_a_matrix() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].example).call
-    first, _ = module_call.packing_dispatches(call, Features(unsigned_dot=True))
+    first, _ = module_call.packing_dispatches(call, HostFeatures(unsigned_dot=True))
     assert first.shader == "pack_q8_linear_weight_unsigned_texture2d"
     rows, k = np.asarray(call.consts["weight"]).shape
     assert struct.unpack("<6i", first.push) == (4 * -(-rows // 4), k // 4, 1, 1, k, rows)
@@ -218,8 +218,8 @@ def test_a_module_that_tells_nothing_follows_one_that_does() -> None:
     call = convolution(5, 6)
     (early,), (late,) = (module_call.dispatches(call, available=folder) for folder in (EARLY, LATE))
     assert (early.global_size, late.global_size) == ((3, 4, 2), (3, 8, 2))
-    assert module_call.dispatches(call, Features(later=True)) == [late]
-    assert module_call.dispatches(call, Features(later=False), LATE) == [early]
+    assert module_call.dispatches(call, HostFeatures(later=True)) == [late]
+    assert module_call.dispatches(call, HostFeatures(later=False), LATE) == [early]
 
 
 def test_what_a_module_declares_beyond_its_host() -> None:
@@ -248,11 +248,15 @@ def test_the_kernels_of_our_own_declare_what_the_host_gives() -> None:
         path.stem: interface(Module.parse(path.read_bytes(), path.name))
         for path in sorted(MODULES.glob("*.spv"))
     }
-    forced = [Features(variant=variant) for variant in ("", "fallback", "unsigned")]
+    forced = [HostFeatures(variant=variant) for variant in ("", "fallback", "unsigned")]
     used = set()
     for op in (op for op in OPS.values() if op.module is not None):
         call = bind(op.example).call
-        for features in (*forced, Features(float_images=True), Features(unsigned_dot=True, max_texture2d=1)):
+        for features in (
+            *forced,
+            HostFeatures(float_images=True),
+            HostFeatures(unsigned_dot=True, max_texture2d=1),
+        ):
             if module_call.why_not(call, features, declared):
                 continue
             steps = module_call.dispatches(call, features, declared)

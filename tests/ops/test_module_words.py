@@ -26,7 +26,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.host import tensor, words
 from refsim.ops.base.host.weights import PACKINGS
-from refsim.ops.base.module_call import Features, ModuleCall, Shader
+from refsim.ops.base.module_call import HostFeatures, ModuleCall, Shader
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 
@@ -66,7 +66,7 @@ def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
         return
     for images in (False, True):
         made = {"x", "a", "b"}
-        for step in module_call.dispatches(call, Features(later=later, float_images=images)):
+        for step in module_call.dispatches(call, HostFeatures(later=later, float_images=images)):
             assert all(0 <= word < 1 << 32 for word in step.spec)
             assert min(step.global_size) > 0 and prod(step.local) == 64
             assert [bind.writes for bind in step.binds].count(True) == 1
@@ -220,7 +220,7 @@ def test_packed_linear_weights(seed: int, name: str) -> None:
 def test_unsigned_weights_are_128_higher() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].example).call
     signed, unsigned = (
-        module_call.dispatches(call, Features(unsigned_dot=is_unsigned))[1].binds[2]
+        module_call.dispatches(call, HostFeatures(unsigned_dot=is_unsigned))[1].binds[2]
         for is_unsigned in (False, True)
     )
     assert signed.words is not None and unsigned.words is not None
@@ -315,7 +315,7 @@ def test_calls_that_a_host_refuses(shape: tuple[int, ...], upscale: int, reason:
 def test_images_hold_four_dims() -> None:
     x = {"x": ((2, 1, 2, 3, 5), "WIDTH_PACKED")}
     call = bind(Case("q8ta_quantize", dict(scale=0.5, zp=1), x, "4W")).call
-    (step,) = module_call.dispatches(call, Features(float_images=True))
+    (step,) = module_call.dispatches(call, HostFeatures(float_images=True))
     assert step.shader == "q8ta_quantize_buffer_float"
     assert module_call.why_not(call, available=["q8ta_quantize_texture3d_float"]) == (
         "q8ta_quantize: no module computes it; need q8ta_quantize_buffer_float"
@@ -327,7 +327,7 @@ def test_windows_of_a_batch_are_a_part_of_a_convolution_only() -> None:
     alone = bind(OPS["q8ta_im2col"].example).call
     assert alone.out.shape[0] == 2
     assert "its host writes a part of the output only" in str(module_call.why_not(alone))
-    assert module_call.why_not(alone, Features(later=True)) is None
+    assert module_call.why_not(alone, HostFeatures(later=True)) is None
     assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].example).call) is None
 
 

@@ -24,7 +24,7 @@ from refsim.golden.rules import RULES
 from refsim.golden.rules import case as corpus_case
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
-from refsim.ops.base.case import Case, ErrorCase, Features
+from refsim.ops.base.case import Case, CaseFeatures, ErrorCase
 from refsim.ops.base.padding import OnDevice
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
@@ -240,7 +240,7 @@ def test_padding_of_constants_is_never_read(name: str) -> None:
         params = op.make_params(case.params)
         bound = bind(case)
         shapes = {key: desc.shape for key, desc in bound.call.descs.items()}
-        consts = op.constants(params, shapes, Features(case, style=case.style), Rng(case.seed))
+        consts = op.constants(params, shapes, CaseFeatures(case, style=case.style), Rng(case.seed))
         out = bound.call.out.shape[op.channel_dim]
         dirty = {}
         for arg in op.of_kind(Kind.CONST):

@@ -17,7 +17,7 @@ from refsim.core.errors import RefsimError, ShapeError
 from refsim.core.qmath import LAVAPIPE, NVIDIA
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import EmulatedExecutor
-from refsim.formats.recordings import ELEMENT, WRITTEN, Differences, Recording, read, staged_inputs
+from refsim.formats.recordings import ELEMENT, WRITTEN, RecordedDifferences, Recording, read, staged_inputs
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -25,7 +25,7 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "upstream"
-DIFFERENCES = Differences.load(GOLDEN / "differences.json")
+DIFFERENCES = RecordedDifferences.load(GOLDEN / "differences.json")
 RECORDINGS = [recording for path in sorted(GOLDEN.glob("*.zip")) for recording in read(path)]
 EXECUTOR = EmulatedExecutor()
 

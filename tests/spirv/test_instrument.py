@@ -9,7 +9,7 @@ from spirv.glsl import BUILDS, EVERYTHING, assembled, compiled, validate
 from spirv.test_rewrite import COMMITTED, CONVENTIONAL, ODD
 
 from refsim.core.errors import UnsupportedError
-from refsim.spirv.instrument import PARAMETERS, Choice, Instrumented, instrumented
+from refsim.spirv.instrument import PARAMETERS, Instrumented, RunChoice, instrumented
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
@@ -111,5 +111,5 @@ OpFunctionEnd
 
 
 def test_the_words_of_a_choice() -> None:
-    words = Choice(True, 2, False, 3, 5, 6).words((1, 2, 3), (7, 8, 9))
+    words = RunChoice(True, 2, False, 3, 5, 6).words((1, 2, 3), (7, 8, 9))
     assert words == [1, 2, 0, 3, 1, 2, 3, 7, 8, 9, 5, 6] and len(words) == PARAMETERS

@@ -6,7 +6,7 @@ import pytest
 from spirv.glsl import BUILDS, assembled, compiled
 
 from refsim.core.errors import FormatError
-from refsim.spirv.lines import Lines, Place
+from refsim.spirv.lines import Lines, SourceLine
 from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op
 
@@ -64,7 +64,7 @@ def test_the_lines_that_store_to_a_binding(build: str) -> None:
 
 def test_a_module_without_debug_information_has_no_lines() -> None:
     found = lines(SOURCE, "O")
-    assert not found.places and found.text(Place("kernel.comp", 3)) == ""
+    assert not found.places and found.text(SourceLine("kernel.comp", 3)) == ""
     assert all(store.place is None for store in found.stores()[0])
 
 
@@ -73,7 +73,7 @@ def test_a_line_can_be_quoted() -> None:
     (place,) = found.store_places(1)
     assert str(place) == "kernel.comp:21"
     assert found.text(place) == "imageStore(t_image, ivec2(0), ivec4(t_in[3]));"
-    assert found.text(Place("kernel.comp", 0)) == found.text(Place("kernel.comp", 999)) == ""
+    assert found.text(SourceLine("kernel.comp", 0)) == found.text(SourceLine("kernel.comp", 999)) == ""
     loads = [row.result for body in found.module.functions for row in body if row.op == Op.LOAD]
     assert {place.line for load in loads if (place := found.of(load))} >= {15, 17, 19, 20, 21, 25}
     assert found.of(0) is None
@@ -142,15 +142,15 @@ OpFunctionEnd
 
 def test_lines_of_shader_debug_information() -> None:
     found = Lines(assembled(SHADER_DEBUG_INFO))
-    assert found.store_places(7) == (Place("kernel.slang", 3),)
-    assert [store.place for store in found.stores()[7]] == [Place("kernel.slang", 3), None, None]
-    assert found.text(Place("kernel.slang", 3)) == "third;"
+    assert found.store_places(7) == (SourceLine("kernel.slang", 3),)
+    assert [store.place for store in found.stores()[7]] == [SourceLine("kernel.slang", 3), None, None]
+    assert found.text(SourceLine("kernel.slang", 3)) == "third;"
 
 
 def test_a_line_ends_with_its_block() -> None:
     text = SHADER_DEBUG_INFO.replace("%l3 = OpExtInst %void %debug DebugNoLine\n", "")
     places = [store.place for store in Lines(assembled(text)).stores()[7]]
-    assert places == [Place("kernel.slang", 3), Place("kernel.slang", 3), None]
+    assert places == [SourceLine("kernel.slang", 3), SourceLine("kernel.slang", 3), None]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from refsim.core.errors import FormatError, LimitError, RefsimError, Unsupported
 from refsim.spirv.instruction import Instruction, string_words
 from refsim.spirv.lines import Lines
 from refsim.spirv.module import MAX_BYTES, Module, Section
-from refsim.spirv.opcodes import GRAMMAR, Op, Storage
+from refsim.spirv.opcodes import GRAMMAR, Op, StorageClass
 from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
 
@@ -74,12 +74,12 @@ def test_a_module_can_be_instrumented() -> None:
     block = module.add(Op.TYPE_STRUCT, uint)
     module.decorate(block, 2)
     module.decorate_member(block, 0, 35, 0)
-    counter = module.add_variable(Storage.STORAGE_BUFFER, block)
+    counter = module.add_variable(StorageClass.STORAGE_BUFFER, block)
     module.decorate(counter, 34, 0)
     module.decorate(counter, 33, 7)
     module.decorate(counter, 33, 7)
     module.name(counter, "counter")
-    pointer = module.pointer(Storage.STORAGE_BUFFER, uint)
+    pointer = module.pointer(StorageClass.STORAGE_BUFFER, uint)
     zero, one = module.constant(uint, 0), module.constant(uint, 1)
     where, old = module.new_id(), module.new_id()
     body = module.functions[0]

@@ -24,11 +24,11 @@ from refsim.sweep import chunk, chunk_worker, executors, pool
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
-from refsim.sweep.plan import Chunk, Plan, Variant, shared
+from refsim.sweep.plan import Chunk, SweepPlan, SweepVariant, shared
 from refsim.sweep.run import sweep
 from refsim.sweep.shrink import shrunk
 
-CPU = Variant("cpu")
+CPU = SweepVariant("cpu")
 STATE = {"seed": 0, "profiles": [], "strict": False, "sources": ""}
 
 
@@ -36,13 +36,13 @@ class Deadly(ChunkRunner):
     """Ends its process at one configuration."""
 
     def run(self, chunk: Chunk) -> list[Outcome]:
-        if 1 in chunk.numbers and Variant("cpu:emulated") in chunk.variants:
+        if 1 in chunk.numbers and SweepVariant("cpu:emulated") in chunk.variants:
             os._exit(3)
         return super().run(chunk)
 
 
-def plan(count: int, *subjects: str, **changes: object) -> Plan:
-    return replace(Plan(shared(count, subjects), {}, (CPU,)), **changes)
+def plan(count: int, *subjects: str, **changes: object) -> SweepPlan:
+    return replace(SweepPlan(shared(count, subjects), {}, (CPU,)), **changes)
 
 
 # --- results on disk --------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_a_configuration_does_not_depend_on_its_chunk() -> None:
 
 def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_worker, "ChunkRunner", Deadly)
-    both = (CPU, Variant("cpu:emulated"))
+    both = (CPU, SweepVariant("cpu:emulated"))
     (row,) = plan(2, UNARY.name, variants=both).chunks()
     (found,) = pool.processes([row], 1)
     good, bad = found

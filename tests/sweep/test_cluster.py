@@ -13,15 +13,15 @@ from examples import UNARY
 
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.sweep import cluster, pool
-from refsim.sweep.plan import Plan, Variant, shared
+from refsim.sweep.plan import SweepPlan, SweepVariant, shared
 
-CPU, EMULATED = Variant("cpu"), Variant("cpu:emulated")
+CPU, EMULATED = SweepVariant("cpu"), SweepVariant("cpu:emulated")
 
 
 class Machines:
     """A client of a cluster whose workers have what is said of them."""
 
-    def __init__(self, **has: tuple[Variant, ...]) -> None:
+    def __init__(self, **has: tuple[SweepVariant, ...]) -> None:
         self.has, self.asked = has, []
         self.sources = cluster.sources()
 
@@ -40,7 +40,7 @@ class Machines:
 
 
 def chunks(count: int = 600):
-    return list(Plan(shared(count, [UNARY.name]), {}, (CPU, EMULATED)).chunks())
+    return list(SweepPlan(shared(count, [UNARY.name]), {}, (CPU, EMULATED)).chunks())
 
 
 def counts(found: Iterator[Any]) -> dict[Any, Any]:

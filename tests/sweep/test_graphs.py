@@ -9,7 +9,7 @@ import pytest
 
 from refsim.core.qmath import CANONICAL, PROFILES
 from refsim.exec.cpu import NativeExecutor
-from refsim.exec.cpu.plan import Plan
+from refsim.exec.cpu.plan import CpuPlan
 from refsim.exec.executor import run_graph
 from refsim.golden.chain import ChainEntry, defined, line, parse
 from refsim.golden.check import DIFFERENT
@@ -18,7 +18,7 @@ from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.executors import Executors
 from refsim.sweep.graphs import LEAST, cut, draw
 from refsim.sweep.menu import NAMES, ONE, TWO
-from refsim.sweep.plan import GRAPHS, Chunk, Variant
+from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 
 CHAINS = [draw(seed) for seed in range(60)]
 
@@ -54,7 +54,7 @@ def test_the_first_nodes_of_a_graph_are_graphs() -> None:
 
 @pytest.mark.parametrize("profile", [None, *PROFILES])
 def test_every_plan_of_a_graph_gives_the_bytes_of_the_definitions(profile: str | None) -> None:
-    variants = (Variant("cpu"), Variant("cpu", 3))
+    variants = (SweepVariant("cpu"), SweepVariant("cpu", 3))
     profiles = (CANONICAL if profile is None else PROFILES[profile],)
     for outcome in ChunkRunner().run(Chunk(GRAPHS, 0, 40 if profile is None else 6, 27, profiles, variants)):
         assert not outcome.failures and outcome.statuses["same"] == outcome.count
@@ -63,23 +63,23 @@ def test_every_plan_of_a_graph_gives_the_bytes_of_the_definitions(profile: str |
 def test_a_plan_that_is_wrong_only_if_nobody_watches_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """The smallest part of the graph is told, and how it was run."""
 
-    class Wrong(Plan):
+    class Wrong(CpuPlan):
         def run(self, inputs, number=0, observe=None):  # type: ignore[no-untyped-def]
             outputs = super().run(inputs, number, observe)
             return outputs if observe is not None else [-array for array in outputs]
 
-    def session(self: NativeExecutor, graph: Graph, watched: frozenset[int] = frozenset()) -> Plan:
+    def session(self: NativeExecutor, graph: Graph, watched: frozenset[int] = frozenset()) -> CpuPlan:
         return Wrong(graph, self.options, watched)
 
     monkeypatch.setattr(NativeExecutor, "session", session)
-    (outcome,) = ChunkRunner().run(Chunk(GRAPHS, 0, 1, 27, (CANONICAL,), (Variant("cpu"),)))
+    (outcome,) = ChunkRunner().run(Chunk(GRAPHS, 0, 1, 27, (CANONICAL,), (SweepVariant("cpu"),)))
     (failure,) = outcome.failures
     assert failure.status == DIFFERENT and "nobody watches" in failure.message
     assert failure.case.count(">") == 1  # the input and its quantize
 
 
 def test_threads_are_woken_for_graphs_of_any_size() -> None:
-    executor = Executors()[Variant("cpu", 3)]
+    executor = Executors()[SweepVariant("cpu", 3)]
     assert isinstance(executor, NativeExecutor) and executor.options.wake_always
 
 

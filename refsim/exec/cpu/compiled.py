@@ -18,7 +18,7 @@ import llvmlite.binding as llvm
 
 from refsim.core import cache as cache_entries
 from refsim.core import doing
-from refsim.exec.cpu.ir import REMARK, Module
+from refsim.exec.cpu.ir import REMARK, ModuleText
 from refsim.exec.cpu.isa import cpu
 
 Variant = int | str | bool
@@ -82,7 +82,7 @@ def _object(name: str, build: Builder, variant: dict[str, Variant]) -> bytes:
 
 
 def _optimized(name: str, build: Builder, variant: dict[str, Variant]) -> llvm.ModuleRef:
-    module = Module()
+    module = ModuleText()
     build(module, name, **variant)
     try:
         parsed = llvm.parse_assembly(str(module))
@@ -106,7 +106,7 @@ MOST_REFUSED = 3
 
 def _note_writers(error: RuntimeError, name: str, build: Builder, variant: dict[str, Variant]) -> None:
     """Let LLVM's error say which functions wrote what it refuses: the kernel is written once more, with remarks."""
-    remarked = Module(remarks=True)
+    remarked = ModuleText(remarks=True)
     build(remarked, name, **variant)
     lines = str(remarked).splitlines()
     numbers = [int(n) - 1 for n in re.findall(r"<string>:(\d+):", str(error))]

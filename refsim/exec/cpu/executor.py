@@ -12,9 +12,9 @@ from refsim.core import doing
 from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
 from refsim.core.errors import GuardError, ParameterError
 from refsim.core.launch import Launch
-from refsim.exec.cpu.plan import Plan, SharedBlock
+from refsim.exec.cpu.plan import CpuPlan, SharedBlock
 from refsim.exec.cpu.pool.plain import PlainMean
-from refsim.exec.cpu.routes import Choice, choose
+from refsim.exec.cpu.routes import RouteChoice, choose
 from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
@@ -49,17 +49,17 @@ class NativeExecutor(Executor):
         self.options = Options(threads, dict(force or {}), own_layouts, memory_limit, wake_always)
         self._emulated = EmulatedExecutor()
         self._plain = {"aten::mean.out": PlainMean()}
-        self._plans: dict[tuple[int, frozenset[int]], Plan] = {}
+        self._plans: dict[tuple[int, frozenset[int]], CpuPlan] = {}
         #: By the ids of graphs at their bounds.
         self._shared: dict[int, tuple[Graph, SharedBlock]] = {}
         self._calls: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
 
-    def choose(self, prepared: Prepared) -> Choice:
+    def choose(self, prepared: Prepared) -> RouteChoice:
         """The route that a call takes here."""
         return choose(prepared.call, self.options.threads, self.options.force)
 
-    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> Plan:
+    def session(self, graph: Graph, watched: Set[int] = frozenset()) -> CpuPlan:
         """The graph prepacked; the same plan for the same graph and the same watched values."""
         key = (id(graph), frozenset(watched))
         with self._lock:
@@ -67,7 +67,7 @@ class NativeExecutor(Executor):
             if known is None or known.graph is not graph:
                 root = graph.root
                 _, shared = self._shared.setdefault(id(root), (root, SharedBlock()))
-                known = Plan(graph, self.options, watched, shared)
+                known = CpuPlan(graph, self.options, watched, shared)
                 self._make_room(graph)
             else:
                 del self._plans[key]

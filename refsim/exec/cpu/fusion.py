@@ -24,8 +24,8 @@ from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.pool import prepack as pool
 from refsim.exec.cpu.routes import EMULATED, LINEAR, VIA_NHWC, choose
-from refsim.exec.cpu.step import Step, value_name
-from refsim.graph.bytewise import Table
+from refsim.exec.cpu.step import PlanStep, value_name
+from refsim.graph.bytewise import ByteTable
 from refsim.graph.graph import Graph, Node, Ref, refs
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
@@ -50,7 +50,7 @@ OF_TWO = {"aten.mul.Tensor": True, "aten.add.Tensor": False}
 
 
 @dataclass(frozen=True)
-class Found:
+class Fusion:
     """Nodes that may be one step: dequantizes (``first``), float operators on what they give (``between``), a quantize.
 
     ``readers`` counts who reads a value, callers included; ``pinned`` are the values whose buffers somebody wants.
@@ -89,7 +89,7 @@ class Precondition:
     """What must hold for nodes to be one step, and what is so where it does not hold."""
 
     unless: str
-    holds: Callable[[Found], bool]
+    holds: Callable[[Fusion], bool]
 
 
 #: All that makes one step of nodes compute other bytes than the nodes do one by one. What is left to kernels is which
@@ -123,7 +123,7 @@ PRECONDITIONS = (
 )
 
 
-def why_not(found: Found) -> str | None:
+def why_not(found: Fusion) -> str | None:
     """The first precondition that does not hold, or None."""
     return next((row.unless for row in PRECONDITIONS if not row.holds(found)), None)
 
@@ -166,7 +166,7 @@ def _in_place(one: TensorDesc, other: TensorDesc) -> bool:
 def chain(
     graph: Graph, node: Node, descs: Mapping[int, TensorDesc], readers: Counter[int], pinned: Set[int],
     reader_of: Mapping[int, Node],
-) -> Found | None:  # fmt: skip
+) -> Fusion | None:  # fmt: skip
     """A dequantize, up to three float operators that follow one another, and a quantize."""
     if not _is(node, Family.DEQUANTIZE):
         return None
@@ -174,7 +174,7 @@ def chain(
     between: list[Node] = []
     while len(between) < 4 and (following := reader_of.get(at.outputs[0])) is not None:
         if _is(following, Family.QUANTIZE):
-            return Found(graph, (node,), tuple(between), following, descs, readers, pinned)
+            return Fusion(graph, (node,), tuple(between), following, descs, readers, pinned)
         if following.name not in OF_ONE or not following.outputs:
             return None
         between.append(at := following)
@@ -184,7 +184,7 @@ def chain(
 def pair(
     graph: Graph, node: Node, descs: Mapping[int, TensorDesc], readers: Counter[int], pinned: Set[int],
     makers: Mapping[int, Node],
-) -> Found | None:  # fmt: skip
+) -> Fusion | None:  # fmt: skip
     """Two dequantizes, an operator on both, and a quantize: the node."""
     middle = makers.get(node.inputs["x"]) if _is(node, Family.QUANTIZE) else None
     if middle is None or middle.name not in OF_TWO:
@@ -192,14 +192,14 @@ def pair(
     sides = [makers[value] for value in refs(middle.args) if value in makers]
     if len(sides) != 2 or not all(_is(side, Family.DEQUANTIZE) for side in sides):
         return None
-    return Found(graph, tuple(sides), (middle,), node, descs, readers, pinned)
+    return Fusion(graph, tuple(sides), (middle,), node, descs, readers, pinned)
 
 
 def _is(node: Node, family: Family) -> bool:
     return node.call is not None and node.call.op.family is family
 
 
-def fuse(found: Found) -> Step | None:
+def fuse(found: Fusion) -> PlanStep | None:
     """These nodes as one step, if that gives the same bytes and there are kernels for it other than a table."""
     if why_not(found) is not None:
         return None
@@ -219,10 +219,10 @@ def fuse(found: Found) -> Step | None:
     }
     names |= {name: f"{nodes[0].number}.{name}" for job in jobs for name, _ in job.temps}
     jobs = tuple(job.renamed(out=value_name(result), **names) for job in jobs)
-    return Step(nodes, route, reads, (result,), jobs) if jobs else None
+    return PlanStep(nodes, route, reads, (result,), jobs) if jobs else None
 
 
-def _of_one(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
+def _of_one(found: Fusion, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
     """A pooling, or a clamp where the processor looks up no tables; no jobs if there is no kernel."""
     (x,), between, bounds = calls, found.between, UNBOUNDED
     if between and between[0].name in CLAMPS:
@@ -240,7 +240,7 @@ def _of_one(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple
     return _bounded(elementwise.bounded(x, bounds, made))
 
 
-def _of_two(found: Found, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
+def _of_two(found: Fusion, calls: Sequence[Call], made: Call) -> tuple[str, tuple[Job, ...]]:
     """A sum or product of two tensors of one size, or of one with a pixel; no jobs if there is no kernel."""
     a, b = calls
     e = elementwise.of_two(a, b, OF_TWO[found.between[0].name], made)
@@ -259,7 +259,7 @@ def _bounded(e: elementwise.Elementwise) -> tuple[str, tuple[Job, ...]]:
     return VIA_NHWC if elementwise.linear_why_not(e) else LINEAR, (elementwise.lower(e, cpu().isa),)
 
 
-def look_up(table: Table, quantize: Node, descs: dict[int, TensorDesc]) -> tuple[Job, ...]:
+def look_up(table: ByteTable, quantize: Node, descs: dict[int, TensorDesc]) -> tuple[Job, ...]:
     """The jobs that look up what a quantize gives in a table of bytes; none if no kernel takes these layouts."""
     (value,) = quantize.outputs
     x, out = descs[table.source], descs[value]

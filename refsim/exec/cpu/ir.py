@@ -229,7 +229,7 @@ def _writers() -> str:
     return ", called by ".join(dict.fromkeys(found))
 
 
-class Module:
+class ModuleText:
     """The text of one module: its functions, and declarations of what they call.
 
     With ``remarks`` each instruction is followed by the functions that wrote it.
@@ -258,7 +258,7 @@ class Module:
 class Function:
     """One function under construction; see `Value` for what is written inside."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: ModuleText) -> None:
         self.module = module
         self.lines: list[str] = []
         self.params: list[Value] = []

@@ -11,7 +11,7 @@ from refsim.core.buffer import surrounded
 from refsim.core.errors import ParameterError
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import Module, Value
+from refsim.exec.cpu.ir import ModuleText, Value
 
 #: Bytes of a line of the caches. Parts of a scratch begin at one, so that no vector lies across two.
 LINE_BYTES = 64
@@ -137,7 +137,7 @@ _PART = ArgLayout("kernel", "block", "tasks")
 _PARTS = ArgLayout("count", "parts", "round_tasks")
 
 
-def parts(module: Module, name: str) -> None:
+def parts(module: ModuleText, name: str) -> None:
     """Write the kernel whose tasks are those of some jobs, in rounds: some tasks of each job, then the next ones."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params

@@ -19,19 +19,19 @@ from refsim.core import doing, lifetimes
 from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GuardError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
-from refsim.core.lifetimes import ALIGN, Allocation, Lifetime
+from refsim.core.lifetimes import ALIGN, Claim, Lifetime
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job, Relocation
 from refsim.exec.cpu.schedule import Options, Schedule, constant_bytes
-from refsim.exec.cpu.step import Step, value_name
+from refsim.exec.cpu.step import PlanStep, value_name
 from refsim.exec.cpu.stopwatch import TimedSteps
 from refsim.exec.cpu.thread_pool import JobList, scratch_for
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.graph.graph import Graph, Node
-from refsim.graph.interpreter import Observer, Place, logical, results, stored
+from refsim.graph.interpreter import NodesInWords, Observer, logical, results, stored
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ class Stretch:
     """Native steps that follow each other: one native call executes all of them."""
 
     def __init__(
-        self, steps: Sequence[Step], threads: int, addresses: dict[str, int], scratch: list[np.ndarray]
+        self, steps: Sequence[PlanStep], threads: int, addresses: dict[str, int], scratch: list[np.ndarray]
     ) -> None:
         self.steps = tuple(steps)
         self._addresses, self._scratch = addresses, scratch
@@ -132,8 +132,8 @@ class Stretch:
         readers = [(job, r) for job in jobs for r in job.relocations if r.buffer == name]
         return [r for _, r in readers] if all(name in job.exact for job, _ in readers) else []
 
-    def _place(self, graph: Graph) -> Place:
-        return Place(graph, (self.steps[0].nodes[0], self.steps[-1].nodes[-1]))
+    def _place(self, graph: Graph) -> NodesInWords:
+        return NodesInWords(graph, (self.steps[0].nodes[0], self.steps[-1].nodes[-1]))
 
     def run_timed(self, graph: Graph) -> list[float]:
         """The same jobs; the seconds of each step."""
@@ -158,7 +158,7 @@ class SharedBlock:
         return self._block if nbytes <= self._block.size else np.zeros(nbytes, np.uint8)
 
 
-class Plan:
+class CpuPlan:
     """A graph on the native executor, made once; `run` is not for two callers at once and locks.
 
     ``watched`` are the values whose buffers an observer may get, with every byte as the operator alone writes it. They
@@ -292,7 +292,7 @@ class Plan:
             need=list(self.graph.tensors[value].shape),
         )
 
-    def _timed(self, held: dict[int, Any], part: Stretch | Step) -> Iterator[tuple[Step, float]]:
+    def _timed(self, held: dict[int, Any], part: Stretch | PlanStep) -> Iterator[tuple[PlanStep, float]]:
         """Run a part; its steps, and the seconds of each."""
         if isinstance(part, Stretch):
             yield from zip(part.steps, part.run_timed(self.graph), strict=True)
@@ -301,7 +301,7 @@ class Plan:
         self._host(held, part)
         yield part, time.perf_counter() - begin
 
-    def _seen(self, held: dict[int, Any], step: Step) -> dict[int, PackedBuffer | np.ndarray]:
+    def _seen(self, held: dict[int, Any], step: PlanStep) -> dict[int, PackedBuffer | np.ndarray]:
         """The watched values that a step has written, as the graph describes them.
 
         RawBufferError if a word beside one of them was overwritten.
@@ -318,10 +318,10 @@ class Plan:
                     raise
         return seen
 
-    def _host(self, held: dict[int, Any], step: Step) -> None:
+    def _host(self, held: dict[int, Any], step: PlanStep) -> None:
         """A float operator through the bridge, or a q8ta operator through its emulated kernel."""
         (node,) = step.nodes
-        doing.during(Place(self.graph, step.nodes), self._on_host, held, node)
+        doing.during(NodesInWords(self.graph, step.nodes), self._on_host, held, node)
 
     def _on_host(self, held: dict[int, Any], node: Node) -> None:
         if node.prepared is None:
@@ -385,21 +385,21 @@ class _Lazy(dict[int, Any]):
         return self._fetch(self._held, value)
 
 
-def _wanted(schedule: Schedule) -> Iterator[Allocation[str]]:
+def _wanted(schedule: Schedule) -> Iterator[Claim[str]]:
     """What each value and each buffer between jobs needs of the block, and when."""
     graph, descs = schedule.graph, schedule.descs
     touched = [(step.reads, step.writes) for step in schedule.steps]
     for value, life in lifetimes.lifetimes(touched, graph.inputs, graph.outputs, schedule.pinned).items():
         if value in descs:
             guards = 8 * GUARD_WORDS if value in schedule.pinned else 0
-            yield Allocation(value_name(value), descs[value].nbytes + guards, life)
+            yield Claim(value_name(value), descs[value].nbytes + guards, life)
     for number, step in enumerate(schedule.steps):
         for job in step.jobs:
             for name, nbytes in job.temps:
-                yield Allocation(name, nbytes, Lifetime(number, number))
+                yield Claim(name, nbytes, Lifetime(number, number))
 
 
-def _row(graph: Graph, descs: dict[int, TensorDesc], step: Step) -> dict[str, Any]:
+def _row(graph: Graph, descs: dict[int, TensorDesc], step: PlanStep) -> dict[str, Any]:
     def text(value: int) -> str:
         return str(descs[value]) if value in descs else str(graph.tensors[value].dtype)
 

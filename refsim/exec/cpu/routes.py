@@ -95,7 +95,7 @@ Lower = Callable[[RouteContext], tuple[Job, ...]]
 
 
 @dataclass(frozen=True)
-class Rule:
+class RouteRule:
     """``takes``: whether an operator may ever go this way; ``why_not``: why a call does not, or None.
 
     ``lower`` makes the jobs of a call that does. ``profiles``: whether the bytes are right under every profile, because
@@ -110,10 +110,10 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RouteChoice:
     """A rule applied to a call; ``rejected`` are the rules before it, each with its reason."""
 
-    rule: Rule | None
+    rule: RouteRule | None
     context: RouteContext
     rejected: tuple[tuple[str, str], ...]
 
@@ -121,7 +121,7 @@ class Choice:
     def route(self) -> str:
         return self.rule.route if self.rule else EMULATED
 
-    def then(self, table: np.ndarray) -> Choice:
+    def then(self, table: np.ndarray) -> RouteChoice:
         """The same, and then a table of 256 bytes."""
         assert self.route in JOINS
         return replace(self, context=replace(self.context, table=table))
@@ -247,7 +247,7 @@ def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, L
     return why_not, lower
 
 
-def _parts(ctx: RouteContext) -> list[tuple[Part, Choice]]:
+def _parts(ctx: RouteContext) -> list[tuple[Part, RouteChoice]]:
     assert ctx.call.op.expand is not None
     isa = ctx.isa if ctx.elsewhere else None
     return [(part, choose(part.call, ctx.threads, isa=isa)) for part in ctx.call.op.expand(ctx.call)]
@@ -271,96 +271,96 @@ def _steps(ctx: RouteContext) -> tuple[Job, ...]:
     return tuple(made)
 
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[RouteRule, ...] = (
+    RouteRule(
         "depthwise",
         _of(Family.DEPTHWISE),
         _always,
         lambda ctx: (depthwise.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads),),
     ),
-    Rule(AMX, _multiplies, _amx_why_not, _amx(emulated=False)),
-    Rule(
+    RouteRule(AMX, _multiplies, _amx_why_not, _amx(emulated=False)),
+    RouteRule(
         AMX_EMULATED,
         _multiplies,
         lambda ctx: None if ctx.forced else "slow: only where it is asked for",
         _amx(emulated=True),
     ),
-    Rule("winograd4", _MATRIX, *_winograd(4)),
-    Rule("winograd2", _MATRIX, *_winograd(2)),
-    Rule(
+    RouteRule("winograd4", _MATRIX, *_winograd(4)),
+    RouteRule("winograd2", _MATRIX, *_winograd(2)),
+    RouteRule(
         "gemv",
         _multiplies,
         lambda ctx: None if ctx.out_pixels == 1 else "more than one output pixel",
         _gemm("gemv"),
     ),
-    Rule("gemm8", _multiplies, _gemm8_why_not, _gemm("gemm8")),
-    Rule("gemm", _multiplies, _always, _gemm("gemm")),
-    Rule(
+    RouteRule("gemm8", _multiplies, _gemm8_why_not, _gemm("gemm8")),
+    RouteRule("gemm", _multiplies, _always, _gemm("gemm")),
+    RouteRule(
         "groups",
         _of(Family.GROUP_LINEAR),
         lambda ctx: groups.why_not(ctx.call),
         lambda ctx: groups.lower(ctx.call, ctx.isa),
     ),
-    Rule("row_range", _of(Family.ROW_RANGE), _always, lambda ctx: (groups.ranges(ctx.call, ctx.isa),)),
-    Rule(
+    RouteRule("row_range", _of(Family.ROW_RANGE), _always, lambda ctx: (groups.ranges(ctx.call, ctx.isa),)),
+    RouteRule(
         "float_groups",
         _nibbles(Family.WEIGHT_ONLY),
         lambda ctx: groups.floats_why_not(ctx.call, ctx.isa),
         lambda ctx: (groups.floats(ctx.call, ctx.isa),),
         profiles=True,
     ),
-    Rule(
+    RouteRule(
         "lookup",
         _nibbles(Family.LOOKUP),
         _always,
         lambda ctx: (groups.lookup(ctx.call, ctx.isa),),
         profiles=True,
     ),
-    Rule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
-    Rule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
-    Rule(
+    RouteRule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
+    RouteRule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
+    RouteRule(
         LINEAR,
         _in_place,
         lambda ctx: elementwise.linear_why_not(ctx.elementwise),
         lambda ctx: (elementwise.linear(ctx.elementwise, ctx.isa),),
     ),
-    Rule(
+    RouteRule(
         "repack",
         _MOVES,
         lambda ctx: relayout.repack_why_not(ctx.call),
         lambda ctx: (relayout.repack(ctx.call),),
     ),
-    Rule(
+    RouteRule(
         VIA_NHWC,
         _affine(2),
         lambda ctx: elementwise.via_nhwc_why_not(ctx.elementwise),
         lambda ctx: (elementwise.via_nhwc(ctx.elementwise, ctx.isa),),
     ),
-    Rule(
+    RouteRule(
         "transpose",
         _MOVES,
         lambda ctx: relayout.transpose_why_not(ctx.call),
         lambda ctx: (relayout.transpose(ctx.call),),
     ),
-    Rule(
+    RouteRule(
         "contiguous",
         _QUANTIZERS,
         lambda ctx: quantize.contiguous_why_not(ctx.call),
         lambda ctx: (quantize.contiguous(ctx.call, ctx.isa),),
     ),
-    Rule(
+    RouteRule(
         "strided",
         _QUANTIZERS,
         lambda ctx: quantize.strided_why_not(ctx.call),
         lambda ctx: (quantize.strided(ctx.call, ctx.isa),),
     ),
-    Rule(
+    RouteRule(
         "via_4c",
         _QUANTIZERS,
         lambda ctx: quantize.via_4c_why_not(ctx.call),
         lambda ctx: quantize.via_4c(ctx.call, ctx.isa),
     ),
-    Rule("steps", _in_steps, _steps_why_not, _steps),
+    RouteRule("steps", _in_steps, _steps_why_not, _steps),
 )
 
 
@@ -373,7 +373,7 @@ def choose(
     force: Mapping[str, str] | None = None,
     avoid: Mapping[str, str] | None = None,
     isa: Isa | None = None,
-) -> Choice:
+) -> RouteChoice:
     """The first rule that applies. ``force`` maps an operator, or ``*``, to the only route it may take.
 
     A forced route that does not apply leaves the emulated kernel. ParameterError for an unknown operator, or a
@@ -396,12 +396,12 @@ def choose(
             with doing.noted(f"while the native route {rule.route} was asked whether it takes {told}"):
                 reason = _why_not(rule, ctx)
         if reason is None:
-            return Choice(rule, ctx, tuple(rejected))
+            return RouteChoice(rule, ctx, tuple(rejected))
         rejected.append((rule.route, reason))
-    return Choice(None, ctx, tuple(rejected))
+    return RouteChoice(None, ctx, tuple(rejected))
 
 
-def _why_not(rule: Rule, ctx: RouteContext) -> str | None:
+def _why_not(rule: RouteRule, ctx: RouteContext) -> str | None:
     if not rule.profiles and ctx.call.target.profile.flags != CANONICAL.flags:
         return f"profile {ctx.call.target.profile.name}: this kernel is canonical"
     return rule.why_not(ctx)

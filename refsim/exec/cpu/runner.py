@@ -21,7 +21,7 @@ from itertools import pairwise
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.ir import I1, I32, I64, PTR, VOID, Function, Module, Value
+from refsim.exec.cpu.ir import I1, I32, I64, PTR, VOID, Function, ModuleText, Value
 from refsim.exec.cpu.job import Job
 
 #: Words of one job in the runner's table: kernel, argument block, tasks; units, into which the tasks are put together
@@ -40,7 +40,7 @@ _PATIENCE, _SPINS = 20, 500
 _X86 = platform.machine().lower() in ("x86_64", "amd64")
 
 
-def runner(module: Module, name: str) -> None:
+def runner(module: ModuleText, name: str) -> None:
     """Write the function that every thread runs.
 
     Parameters: job table, jobs, what threads share (null for a single thread), scratch of this thread, its number.

@@ -22,7 +22,7 @@ from refsim.exec.cpu.fusion import chain, fuse, look_up, pair
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.routes import EMULATED, JOINS, LARGER, LUT, choose
-from refsim.exec.cpu.step import Step, value_name
+from refsim.exec.cpu.step import PlanStep, value_name
 from refsim.graph import bytewise
 from refsim.graph.graph import Graph, Node, refs
 from refsim.ops.base.arg import Kind
@@ -79,9 +79,9 @@ class Schedule:
             reason = f"the plan would hold more than {self.options.memory_limit:g} times its weights and live values"
             steps[at] = self._single(steps[at].nodes[0], dict.fromkeys(LARGER, reason))
 
-    def stretches(self) -> Iterator[list[Step]]:
+    def stretches(self) -> Iterator[list[PlanStep]]:
         """Native steps that follow each other; every other step alone."""
-        native: list[Step] = []
+        native: list[PlanStep] = []
         for step in self.steps:
             if step.is_native:
                 native.append(step)
@@ -93,12 +93,12 @@ class Schedule:
         if native:
             yield native
 
-    def threads(self, steps: Sequence[Step]) -> int:
+    def threads(self, steps: Sequence[PlanStep]) -> int:
         """As many as the executor has, if the steps take longer than waking them would."""
         worth = self.options.wake_always or sum(_cycles(step, self.descs) for step in steps) > WAKING
         return self.options.threads if worth else 1
 
-    def _steps(self) -> Iterator[Step]:
+    def _steps(self) -> Iterator[PlanStep]:
         fused = self._fused()
         looked_up, tables = self._looked_up({value for step in fused.values() for value in step.writes})
         fused |= looked_up
@@ -116,7 +116,7 @@ class Schedule:
                 yield step
 
     def _joins(
-        self, looked_up: Mapping[int, Step], tables: Mapping[int, bytewise.Table], done: Set[int]
+        self, looked_up: Mapping[int, PlanStep], tables: Mapping[int, bytewise.ByteTable], done: Set[int]
     ) -> dict[int, Then]:
         """By a node's number: what is only looked up in a table after it, byte for byte where it lies."""
         graph, found = self.graph, {}
@@ -154,7 +154,7 @@ class Schedule:
         made = choice.context.lut
         return None if isinstance(made, str) or made.shuffle else made.luts
 
-    def _fused(self) -> dict[int, Step]:
+    def _fused(self) -> dict[int, PlanStep]:
         """Nodes that follow each other as one step, by the last one's number."""
         graph = self.graph
         readers = Counter(value for node in graph.nodes for value in _inputs(node))
@@ -165,7 +165,7 @@ class Schedule:
         fused = {step.nodes[-1].number: step for step in steps if step is not None}
         return fused | self._pairs(fused, readers)
 
-    def _pairs(self, fused: Mapping[int, Step], readers: Counter[int]) -> dict[int, Step]:
+    def _pairs(self, fused: Mapping[int, PlanStep], readers: Counter[int]) -> dict[int, PlanStep]:
         """Sums and products of two tensors as one step, by the last node's number, if no table gives them."""
         graph = self.graph
         makers = {value: node for node in graph.nodes for value in node.outputs}
@@ -176,12 +176,12 @@ class Schedule:
         steps = (fuse(found) for found in left)
         return {step.nodes[-1].number: step for step in steps if step is not None}
 
-    def _tables(self, made: Set[int]) -> dict[int, bytewise.Table]:
+    def _tables(self, made: Set[int]) -> dict[int, bytewise.ByteTable]:
         """The values that follow from single bytes; no chain goes on behind ``made``."""
         constants = {t.id: t.data for t in self.graph.tensors.values() if t.data is not None}
         return bytewise.tables(self.graph, constants, self.pinned | made)
 
-    def _looked_up(self, made: Set[int]) -> tuple[dict[int, Step], dict[int, bytewise.Table]]:
+    def _looked_up(self, made: Set[int]) -> tuple[dict[int, PlanStep], dict[int, bytewise.ByteTable]]:
         """Steps that look bytes up, by the last node's number, and all tables that are known, by value.
 
         ``made``: values that other fused steps write.
@@ -196,12 +196,12 @@ class Schedule:
         chosen = {value: known[value] for value in jobs if jobs[value]}
         kept = self.pinned | set(graph.outputs)
         steps = {
-            nodes[-1].number: Step(tuple(nodes), LUT, (known[value].source,), (value,), jobs[value])
+            nodes[-1].number: PlanStep(tuple(nodes), LUT, (known[value].source,), (value,), jobs[value])
             for value, nodes in bytewise.steps(graph, chosen, kept).items()
         }
         return steps, known
 
-    def _single(self, node: Node, avoid: Mapping[str, str] | None = None) -> Step:
+    def _single(self, node: Node, avoid: Mapping[str, str] | None = None) -> PlanStep:
         """One operator, and the table after it if its kernel can look bytes up.
 
         ``avoid``: routes that are not wanted, and why.
@@ -209,7 +209,7 @@ class Schedule:
         reads, writes = _inputs(node), node.outputs
         nodes: tuple[Node, ...] = (node,)
         if node.call is None:
-            return Step(nodes, "numpy", reads, writes)
+            return PlanStep(nodes, "numpy", reads, writes)
         choice = choose(self._here(node), self.options.threads, self.options.force, avoid)
         then = self._then.get(node.number)
         if then is not None and choice.route in JOINS:
@@ -219,7 +219,7 @@ class Schedule:
         names["out"] = value_name(writes[0])
         temps = {name: f"{node.number}.{name}" for job in jobs for name, _ in job.temps}
         jobs = tuple(job.renamed(**names, **temps) for job in jobs)
-        return Step(nodes, choice.route if jobs else EMULATED, reads, writes, jobs, choice)
+        return PlanStep(nodes, choice.route if jobs else EMULATED, reads, writes, jobs, choice)
 
     def _here(self, node: Node) -> Call:
         """A node's call on values as they lie here."""
@@ -275,7 +275,7 @@ def _inputs(node: Node) -> tuple[int, ...]:
 # --- constants ---------------------------------------------------------------------------------------------
 
 
-def constant_bytes(steps: Sequence[Step]) -> int:
+def constant_bytes(steps: Sequence[PlanStep]) -> int:
     """Bytes that these steps hold beyond what the graph stores, each array once and without guard words around it."""
     held = {id(_owner(array)): array.nbytes for step in steps for array in _constants(step)}
     calls = [node.call for step in steps for node in step.nodes if node.call is not None]
@@ -283,7 +283,7 @@ def constant_bytes(steps: Sequence[Step]) -> int:
     return sum(nbytes for owner, nbytes in held.items() if owner not in stored)
 
 
-def _constants(step: Step) -> list[np.ndarray]:
+def _constants(step: PlanStep) -> list[np.ndarray]:
     """What a step holds: what its jobs point into, or the words that the emulated kernel reads."""
     if step.is_native:
         return [array for job in step.jobs for array in job.owned]
@@ -305,7 +305,7 @@ def _owner(array: np.ndarray) -> np.ndarray:
 WAKING, ELEMENT, WEIGHT = 300_000, 0.1, 0.07
 
 
-def _cycles(step: Step, descs: Mapping[int, TensorDesc]) -> float:
+def _cycles(step: PlanStep, descs: Mapping[int, TensorDesc]) -> float:
     """About how long one thread takes."""
     values = [descs[value] for value in (*step.reads, *step.writes) if value in descs]
     moved = sum(prod(desc.shape) for desc in values) * ELEMENT

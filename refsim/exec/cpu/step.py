@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refsim.exec.cpu.job import Job
-from refsim.exec.cpu.routes import Choice
+from refsim.exec.cpu.routes import RouteChoice
 from refsim.graph.graph import Node
 
 
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     """One operator, or several fused: how it is computed, what it reads and writes (value ids)."""
 
     nodes: tuple[Node, ...]
@@ -18,7 +18,7 @@ class Step:
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     jobs: tuple[Job, ...] = ()
-    choice: Choice | None = None
+    choice: RouteChoice | None = None
 
     @property
     def is_native(self) -> bool:

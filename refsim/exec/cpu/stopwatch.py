@@ -9,15 +9,15 @@ import numpy as np
 
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import I32, Module
+from refsim.exec.cpu.ir import I32, ModuleText
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.cpu.thread_pool import JobList
 
 _ARGS = ArgLayout("clock", "at")
 
 
-def stamp(module: Module, name: str) -> None:
+def stamp(module: ModuleText, name: str) -> None:
     """Write the kernel that stores the time of a clock, as seconds and nanoseconds (int64 each)."""
     with module.function(name, KERNEL_PARAMS) as fn:
         args = _ARGS.read(fn, fn.params[0])
@@ -29,7 +29,7 @@ class TimedSteps:
 
     def __init__(
         self,
-        steps: Sequence[Step],
+        steps: Sequence[PlanStep],
         threads: int,
         buffers: Mapping[str, int],
         scratch: Sequence[np.ndarray],
@@ -42,7 +42,7 @@ class TimedSteps:
         self._list.run()
         return [float(took) for took in np.diff(self._times, axis=0) @ (1.0, 1e-9)]
 
-    def _jobs(self, steps: Sequence[Step]) -> Iterator[Job]:
+    def _jobs(self, steps: Sequence[PlanStep]) -> Iterator[Job]:
         yield self._stamp(0)
         for number, step in enumerate(steps, 1):
             yield from step.jobs

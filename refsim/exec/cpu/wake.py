@@ -13,7 +13,7 @@ from functools import cache, partial
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.ir import I1, I32, I64, PTR, Function, Module, Value
+from refsim.exec.cpu.ir import I1, I32, I64, PTR, Function, ModuleText, Value
 from refsim.exec.cpu.runner import read as read_word
 from refsim.exec.cpu.runner import rest, runner
 from refsim.exec.cpu.runner import write as write_word
@@ -101,7 +101,7 @@ def _work(fn: Function, pool: Value, run_jobs: Value, thread: Value) -> None:
     )
 
 
-def prepare(module: Module, name: str) -> None:
+def prepare(module: ModuleText, name: str) -> None:
     """Write the function that makes a pool ready: words, helpers."""
     with module.function(name, (PTR, I64)) as fn:
         pool, helpers = fn.params
@@ -114,7 +114,7 @@ def prepare(module: Module, name: str) -> None:
         fn.loop(helpers + 1, one, start=1)
 
 
-def helper(module: Module, name: str) -> None:
+def helper(module: ModuleText, name: str) -> None:
     """Write what a helper thread executes for ever: words, helpers, its number, the runner."""
     with module.function(name, (PTR, I64, I64, PTR)) as fn:
         pool, helpers, thread, run_jobs = fn.params
@@ -154,7 +154,7 @@ def helper(module: Module, name: str) -> None:
         fn.repeat(turn)
 
 
-def launch(module: Module, name: str) -> None:
+def launch(module: ModuleText, name: str) -> None:
     """Write the function that runs a list of jobs on all threads of a pool, this one among them.
 
     Parameters: words, helpers, the runner, the number of this run (from 1), the list's table, its jobs, its shared

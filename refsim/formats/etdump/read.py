@@ -29,7 +29,7 @@ _WHOLE_PROGRAM = "Method::execute"
 
 
 @dataclass(frozen=True)
-class Recording:
+class EtdumpRecording:
     """An ETDump with its debug buffer, and the file that it is from. ``buffer`` is empty where none was given."""
 
     where: str
@@ -124,7 +124,9 @@ def _beside(where: str, given: str, nbytes: int) -> str:
     return choices.asked(str(found[0]) if len(found) == 1 else f"one of {choices.first(found)}")
 
 
-def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | None = None) -> Recording:
+def read_etdump(
+    path: str | os.PathLike[str], buffer: str | os.PathLike[str] | None = None
+) -> EtdumpRecording:
     """An ETDump, with its size in front or not, and its debug buffer. FormatError or LimitError for anything else."""
     where = os.fsdecode(path)
     data = read_file(path)
@@ -149,4 +151,4 @@ def read_etdump(path: str | os.PathLike[str], buffer: str | os.PathLike[str] | N
             got=f"{len(dump.runs)}, {events}",
             need=f"<= {_MOST_RUNS}, {_MOST_EVENTS}",
         )
-    return Recording(where, dump, memory, "" if buffer is None else os.fsdecode(buffer))
+    return EtdumpRecording(where, dump, memory, "" if buffer is None else os.fsdecode(buffer))

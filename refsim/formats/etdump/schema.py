@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from refsim.formats.flatbuffer.schema import Schema, table
+from refsim.formats.flatbuffer.schema import FileSchema, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class ProfileEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class DumpEvent:
     """Exactly one of the two, or neither for what is not read: allocations."""
 
     profile: ProfileEvent | None = None
@@ -69,7 +69,7 @@ class Run:
     """One call of the runtime: loading, or a run of the program."""
 
     name: str
-    events: tuple[Event, ...]
+    events: tuple[DumpEvent, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ class EtDump:
     runs: tuple[Run, ...]
 
 
-ETDUMP = Schema(
+ETDUMP = FileSchema(
     identifier=b"ED00",
     root="ETDump",
     tables={
@@ -115,7 +115,7 @@ ETDUMP = Schema(
             (6, "start", "ulong", 0),
             (7, "end", "ulong", 0),
         ),
-        "Event": table(Event, (0, "profile", "ProfileEvent"), (2, "debug", "DebugEvent")),
+        "Event": table(DumpEvent, (0, "profile", "ProfileEvent"), (2, "debug", "DebugEvent")),
         "RunData": table(Run, (0, "name", "string"), (3, "events", "[Event]")),
         "ETDump": table(EtDump, (0, "version", "uint", 0), (1, "runs", "[RunData]")),
     },

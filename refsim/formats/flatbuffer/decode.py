@@ -1,4 +1,4 @@
-"""A bounds-checked flatbuffer decoder, driven by the rows of a `Schema`.
+"""A bounds-checked flatbuffer decoder, driven by the rows of a `FileSchema`.
 
 The file is untrusted: every offset, table, vtable, vector and string is checked before it is read. An object that
 several offsets point at is decoded once. No more than twice the size of the file is decoded in all, so that overlapping
@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.flatbuffer.schema import SCALARS, Field, Schema, Table
+from refsim.formats.flatbuffer.schema import SCALARS, FileSchema, Table, TableField
 
 _STRUCTS = {name: struct.Struct("<" + code) for name, code in SCALARS.items()}
 _U16 = struct.Struct("<H")
@@ -23,7 +23,7 @@ MAX_DEPTH = 32
 MAX_OBJECTS = 2**20
 
 
-def decode(data: memoryview, schema: Schema, where: str, base: int = 0) -> Any:
+def decode(data: memoryview, schema: FileSchema, where: str, base: int = 0) -> Any:
     """Decode the root table of ``data`` into the classes of ``schema``.
 
     ``where`` names the file in errors and ``base`` is the place of ``data`` in it, in bytes. Raises
@@ -32,7 +32,7 @@ def decode(data: memoryview, schema: Schema, where: str, base: int = 0) -> Any:
     return _Decoder(data, schema, where, base).root()
 
 
-def unread(data: memoryview, schema: Schema, where: str, base: int = 0) -> list[str]:
+def unread(data: memoryview, schema: FileSchema, where: str, base: int = 0) -> list[str]:
     """The fields that ``data`` has and ``schema`` lacks, as ``Table slot N``: what a rewritten file would lose."""
     decoder = _Decoder(data, schema, where, base)
     decoder.root()
@@ -46,7 +46,7 @@ def unread(data: memoryview, schema: Schema, where: str, base: int = 0) -> list[
 
 
 class _Decoder:
-    def __init__(self, data: memoryview, schema: Schema, where: str, base: int) -> None:
+    def __init__(self, data: memoryview, schema: FileSchema, where: str, base: int) -> None:
         self.data = data
         self.size = len(data)
         self.schema = schema
@@ -136,7 +136,7 @@ class _Decoder:
             )
         return at + int(offset)
 
-    def field(self, name: str, row: Field, at: int, shape: tuple[int, int, int], depth: int) -> Any:
+    def field(self, name: str, row: TableField, at: int, shape: tuple[int, int, int], depth: int) -> Any:
         place = f"{name}.{row.name}"
         scalar = _STRUCTS.get(row.type)
         if scalar is not None:
@@ -153,7 +153,7 @@ class _Decoder:
         return self.vector(place, row.type, target, depth)
 
     def union(
-        self, place: str, row: Field, at: int, here: int, shape: tuple[int, int, int], depth: int
+        self, place: str, row: TableField, at: int, here: int, shape: tuple[int, int, int], depth: int
     ) -> Any:
         members = self.schema.unions[row.type]
         kind_at = self.locate(place, at, row.slot - 1, 1, shape)

@@ -1,4 +1,4 @@
-"""A flatbuffer encoder, driven by the rows of a `Schema`: equal input gives equal bytes."""
+"""A flatbuffer encoder, driven by the rows of a `FileSchema`: equal input gives equal bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import flatbuffers
 
 from refsim.core.errors import FormatError
 from refsim.formats.file import quote
-from refsim.formats.flatbuffer.schema import SCALARS, Field, Schema, Table
+from refsim.formats.flatbuffer.schema import SCALARS, FileSchema, Table, TableField
 
 #: Alignment in bytes of whatever is read in place: flatbuffers, regions and segments, and the data in them.
 ALIGNMENT = 16
@@ -29,7 +29,7 @@ _PUSH = {
 }
 
 
-def encode(root: Any, schema: Schema, where: str = "flatbuffer") -> bytes:
+def encode(root: Any, schema: FileSchema, where: str = "flatbuffer") -> bytes:
     """The flatbuffer of ``root``, an instance of the root class of ``schema``.
 
     Strings and vectors are written even if they are empty, since upstream's reader fails where they are absent. Raises
@@ -42,7 +42,7 @@ def encode(root: Any, schema: Schema, where: str = "flatbuffer") -> bytes:
 
 
 class _Encoder:
-    def __init__(self, schema: Schema, where: str) -> None:
+    def __init__(self, schema: FileSchema, where: str) -> None:
         self.schema = schema
         self.where = where
         self.builder = flatbuffers.Builder(1024)
@@ -65,7 +65,7 @@ class _Encoder:
             self.builder.Slot(slot)
         return int(self.builder.EndObject())
 
-    def ready(self, name: str, rows: Table, row: Field, value: Any) -> list[tuple[int, int, Any, Any]]:
+    def ready(self, name: str, rows: Table, row: TableField, value: Any) -> list[tuple[int, int, Any, Any]]:
         """What a field adds to its table as (bytes, slot, push, content): nothing, one such row, or two for a union."""
         place = f"{name}.{row.name}"
         content = value if rows.cls is None else getattr(value, row.name)

@@ -29,7 +29,7 @@ SCALARS = {
 }
 
 
-class Field(NamedTuple):
+class TableField(NamedTuple):
     slot: int
     name: str
     type: str
@@ -44,7 +44,7 @@ class Table:
     """
 
     cls: type | None
-    fields: tuple[Field, ...]
+    fields: tuple[TableField, ...]
 
     def slots(self, unions: Collection[str]) -> set[int]:
         """The slots that the rows take; a union takes the one before its own too."""
@@ -52,7 +52,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Schema:
+class FileSchema:
     """A file format: 4-byte identifier, root table, tables and unions (member 1 first; 0 is "none")."""
 
     identifier: bytes
@@ -73,4 +73,4 @@ class Schema:
 
 def table(cls: type | None, *rows: tuple[Any, ...]) -> Table:
     """A `Table` from plain rows."""
-    return Table(cls, tuple(Field(*row) for row in rows))
+    return Table(cls, tuple(TableField(*row) for row in rows))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.formats.flatbuffer.schema import Schema, table
+from refsim.formats.flatbuffer.schema import FileSchema, table
 from refsim.formats.literals import COMMON_TABLES, Bool, BoolList, Double, DoubleList, Int, Null, String
 
 #: Tensor.scalar_type -> (name, bytes per element). Quantized and sub-byte types are never executed here,
@@ -247,7 +247,7 @@ class Program:
     named_data: tuple[NamedData, ...] = ()
 
 
-PROGRAM = Schema(
+PROGRAM = FileSchema(
     identifier=b"ET12",
     root="Program",
     tables={

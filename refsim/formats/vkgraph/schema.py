@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
-from refsim.formats.flatbuffer.schema import Schema, table
+from refsim.formats.flatbuffer.schema import FileSchema, table
 from refsim.formats.literals import (
     COMMON_TABLES,
     Bool,
@@ -118,7 +118,7 @@ class VkGraph:
     memory_layout_override: int = DEFAULT_LAYOUT
 
 
-VKGRAPH = Schema(
+VKGRAPH = FileSchema(
     identifier=b"VK00",
     root="VkGraph",
     tables={

@@ -13,7 +13,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.case import Case, Features, check_case
+from refsim.ops.base.case import Case, CaseFeatures, check_case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import FLOAT_STYLES, STYLES
@@ -47,7 +47,7 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
     for desc in descs.values():
         if 8 * desc.numel > size_limit.LEAST:
             size_limit.check(f"{case.op}: data of {desc}", 8 * desc.numel)  # it is drawn in 64 bits
-    features = Features(case, style=case.style)
+    features = CaseFeatures(case, style=case.style)
     consts = op.constants(params, shapes, features, rng) if op.constants else {}
     call = op.bind(params, descs, consts, case.out_layout, target=target)
     inputs = {}

@@ -90,7 +90,7 @@ FEATURES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-class Features(dict[str, Any]):
+class CaseFeatures(dict[str, Any]):
     """The features of a case, checked. ParameterError if one that is asked for is missing."""
 
     def __init__(self, case: Case, **more: Any) -> None:

@@ -198,7 +198,7 @@ def hard(
 
     def routed(slot: CaseSlot) -> Made:
         """As the routes of a CPU need it."""
-        kind = route_cases.Kind(kernel == (1, 1), whole_words, depthwise, transposed)
+        kind = route_cases.WindowKind(kernel == (1, 1), whole_words, depthwise, transposed)
         shape = route_cases.windows(slot, kind)
         params = golden_params(slot, shape.window, shape.groups)
         return params, {"x": shape.x}, {"out_channels": shape.out, "bias": slot.bias}

@@ -16,14 +16,27 @@ from refsim.core.launch import Triple
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.host import expression, tensor, weights, words, writers
-from refsim.ops.base.host.choice import Available, Features, Host, Interface
-from refsim.ops.base.host.row import ModuleCall, Own, Shader, Words
-from refsim.ops.base.host.words import Site
+from refsim.ops.base.host.choice import Available, DeclaredInterface, Host, HostFeatures
+from refsim.ops.base.host.row import ModuleCall, Own, PlainWords, Shader
+from refsim.ops.base.host.words import CallSite
 from refsim.ops.base.spec import Call
 
 __all__ = [
-    "Available", "Bind", "Features", "Interface", "ModuleCall", "ModuleDispatch", "Own", "Shader", "Words", "Written",
-    "disagreements", "dispatches", "packing_dispatches", "why_not", "written",
+    "Available",
+    "Bind",
+    "DeclaredInterface",
+    "HostFeatures",
+    "ModuleCall",
+    "ModuleDispatch",
+    "Own",
+    "PlainWords",
+    "Shader",
+    "WrittenOutput",
+    "disagreements",
+    "dispatches",
+    "packing_dispatches",
+    "why_not",
+    "written",
 ]  # fmt: skip
 
 BUFFER, UNIFORM, TEXTURE_2D, TEXTURE_3D = "buffer", "uniform", "texture2d", "texture3d"
@@ -79,7 +92,7 @@ class ModuleDispatch:
 
 def dispatches(
     call: Call,
-    features: Features | None = None,
+    features: HostFeatures | None = None,
     available: Available = None,
     rows: Mapping[str, ModuleCall] | None = None,
 ) -> list[ModuleDispatch]:
@@ -88,7 +101,7 @@ def dispatches(
     ``rows`` replace those of operators, by name. Raises UnknownOperatorError if there is no row or no module,
     ParameterError for a word that a row may not have.
     """
-    host = Host(features or Features(), available, rows or {})
+    host = Host(features or HostFeatures(), available, rows or {})
     made: dict[str, TensorDesc] = {}  # what steps before this one wrote, as the host sees it
     found = (_dispatch(host, step, made) for step in _steps(host, call))
     return [step for step in found if step is not None]
@@ -96,7 +109,7 @@ def dispatches(
 
 def why_not(
     call: Call,
-    features: Features | None = None,
+    features: HostFeatures | None = None,
     available: Available = None,
     rows: Mapping[str, ModuleCall] | None = None,
 ) -> str | None:
@@ -131,7 +144,9 @@ def _steps(
         yield from _steps(host, part.call, {**inner, "out": output}, None if row is None else call)
 
 
-def _site(host: Host, step: _Step, made: dict[str, TensorDesc]) -> tuple[Site, ModuleCall, dict[str, str]]:
+def _site(
+    host: Host, step: _Step, made: dict[str, TensorDesc]
+) -> tuple[CallSite, ModuleCall, dict[str, str]]:
     """(where the words of a step are looked up, its row, its buffers by argument)."""
     call, names = step.call, {name: step.names.get(name, name) for name in step.call.tensors}
     shader = host.choose(call, step.whole)
@@ -143,7 +158,7 @@ def _site(host: Host, step: _Step, made: dict[str, TensorDesc]) -> tuple[Site, M
         raise UnknownOperatorError(
             call.op.name, "its host writes a part of the output only", got=out, need=call.out
         )
-    return Site(call, step.whole, {**inputs, "out": out}, fed, shader), row, names
+    return CallSite(call, step.whole, {**inputs, "out": out}, fed, shader), row, names
 
 
 def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDispatch | None:
@@ -165,11 +180,11 @@ def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDis
     )
 
 
-def _plain_push(local: Triple) -> Callable[[Site, str], int]:
+def _plain_push(local: Triple) -> Callable[[CallSite, str], int]:
     return lambda site, word: expression.word(site, word, local)
 
 
-def _sizes(host: Host, site: Site, row: ModuleCall) -> tuple[Triple, Triple]:
+def _sizes(host: Host, site: CallSite, row: ModuleCall) -> tuple[Triple, Triple]:
     """Global size and workgroup. A kernel that is not upstream's may have a workgroup of its own."""
     if isinstance(row.global_size, str):
         size = words.global_size(site, row.global_size)
@@ -184,7 +199,7 @@ def _sizes(host: Host, site: Site, row: ModuleCall) -> tuple[Triple, Triple]:
     return size, local
 
 
-def _declared_local(host: Host, site: Site, row: ModuleCall) -> Triple:
+def _declared_local(host: Host, site: CallSite, row: ModuleCall) -> Triple:
     """The workgroup that a module has with the specialization words of its row."""
     module = host.declared(site.shader.name)
     if module is None:
@@ -193,7 +208,7 @@ def _declared_local(host: Host, site: Site, row: ModuleCall) -> Triple:
 
 
 @dataclass(frozen=True)
-class Written:
+class WrittenOutput:
     """The last dispatch of a call: the module, its sizes, and who writes each word of the output: int64 (3, words)."""
 
     shader: str
@@ -204,19 +219,19 @@ class Written:
 
 def written(
     call: Call,
-    features: Features | None = None,
+    features: HostFeatures | None = None,
     available: Available = None,
     rows: Mapping[str, ModuleCall] | None = None,
-) -> Written:
+) -> WrittenOutput:
     """Who writes the output of a call. Raises what `dispatches` raises."""
-    host = Host(features or Features(), available, rows or {})
+    host = Host(features or HostFeatures(), available, rows or {})
     made: dict[str, TensorDesc] = {}
     *before, last = _steps(host, call)
     for step in before:
         _site(host, step, made)
     site, row, _ = _site(host, last, made)
     size, local = _sizes(host, site, row)
-    return Written(site.shader.name, size, local, writers.work_items(site, row.global_size))
+    return WrittenOutput(site.shader.name, size, local, writers.work_items(site, row.global_size))
 
 
 def output_binding(module: str, rows: Mapping[str, ModuleCall]) -> int:
@@ -228,8 +243,8 @@ def output_binding(module: str, rows: Mapping[str, ModuleCall]) -> int:
 # --- bindings --------------------------------------------------------------------------------------------
 
 
-def _bind(host: Host, site: Site, word: str | Words, names: Mapping[str, str]) -> Bind:
-    if isinstance(word, Words):
+def _bind(host: Host, site: CallSite, word: str | PlainWords, names: Mapping[str, str]) -> Bind:
+    if isinstance(word, PlainWords):
         block = weights.padded_words(np.array([expression.word(site, each) for each in word.words], "<u4"))
         return Bind(str(word), UNIFORM if word.uniform else BUFFER, block.size, words=block)
     name, of = words.split(word)
@@ -248,7 +263,7 @@ def _bind(host: Host, site: Site, word: str | Words, names: Mapping[str, str]) -
     return Bind(word, BUFFER, content.size, words=content)
 
 
-def _content(site: Site, name: str, row: ModuleCall | None) -> np.ndarray | None:
+def _content(site: CallSite, name: str, row: ModuleCall | None) -> np.ndarray | None:
     """A constant. A kernel that is not upstream's gets zeros for one that the call lacks, as long as its others."""
     value = site.call.consts[name]
     if value is not None or row is None or row.own is None:
@@ -257,7 +272,7 @@ def _content(site: Site, name: str, row: ModuleCall | None) -> np.ndarray | None
     return np.zeros(max(rows, default=0), np.float32)
 
 
-def _tensor(site: Site, name: str, buffer: str) -> Bind:
+def _tensor(site: CallSite, name: str, buffer: str) -> Bind:
     desc = site.tensors[name]
     if site.is_image(name):
         extent = tensor.image_extent(desc)
@@ -266,7 +281,7 @@ def _tensor(site: Site, name: str, buffer: str) -> Bind:
     return Bind(name, BUFFER, 4 * weights.up4(desc.words), buffer, None, (), name == "out", desc)
 
 
-def _packed(host: Host, site: Site, name: str) -> Bind:
+def _packed(host: Host, site: CallSite, name: str) -> Bind:
     value = site.call.consts[name]
     assert value is not None
     packing = host.packing(site.call, site.whole, name)
@@ -284,7 +299,7 @@ def _packed(host: Host, site: Site, name: str) -> Bind:
 
 def packing_dispatches(
     call: Call,
-    features: Features | None = None,
+    features: HostFeatures | None = None,
     available: Available = None,
     rows: Mapping[str, ModuleCall] | None = None,
 ) -> list[ModuleDispatch]:
@@ -292,7 +307,7 @@ def packing_dispatches(
 
     What each writes to its binding 0, the buffer ``packed:weight``, must be the words that `dispatches` binds.
     """
-    host = Host(features or Features(), available, rows or {})
+    host = Host(features or HostFeatures(), available, rows or {})
     found = []
     for step in _steps(host, call):
         row = host.row(step.call.op)
@@ -338,7 +353,7 @@ KINDS = {
 }
 
 
-def disagreements(step: ModuleDispatch, module: Interface) -> list[str]:
+def disagreements(step: ModuleDispatch, module: DeclaredInterface) -> list[str]:
     """Where a module declares something else than a host gives it. A module may declare less than it gets."""
     found = []
     for binding in module.bindings:

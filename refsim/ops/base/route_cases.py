@@ -53,7 +53,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Kind:
+class WindowKind:
     """What an operator's windows are like: 1x1 alone, over whole words of channels, depthwise, transposed."""
 
     one_tap: bool = False
@@ -62,7 +62,7 @@ class Kind:
     transposed: bool = False
 
 
-def windows(slot: CaseSlot, kind: Kind) -> Shape:
+def windows(slot: CaseSlot, kind: WindowKind) -> Shape:
     """The convolution of a slot. What it is like follows from its number, all else is drawn."""
     i, rng = slot.number, slot.rng
     turn = _TURNS[i % len(_TURNS)]
@@ -88,7 +88,7 @@ def windows(slot: CaseSlot, kind: Kind) -> Shape:
     return Shape(window, groups, (images, channels, *sides), out)
 
 
-def _channels(slot: CaseSlot, turn: str, taps: int, groups: int, kind: Kind) -> tuple[int, int, int]:
+def _channels(slot: CaseSlot, turn: str, taps: int, groups: int, kind: WindowKind) -> tuple[int, int, int]:
     """(groups, input channels, output channels): those of several groups fill words."""
     i, rng = slot.number, slot.rng
     if kind.depthwise:
@@ -113,7 +113,7 @@ def _pixels(rng: Rng, each: int, groups: int) -> Pair:
     return high, min(_WIDEST, 4 + (PRODUCTS + MORE * (groups - 1)) // (each * high))
 
 
-def _side(axis: int, count: int, window: Mapping[str, Any], kind: Kind) -> int:
+def _side(axis: int, count: int, window: Mapping[str, Any], kind: WindowKind) -> int:
     """The input's size along an axis whose output has so many positions; at least so many if transposed."""
     size, stride, pad, dilation = (
         window[name][axis] for name in ("kernel_size", "stride", "padding", "dilation")

@@ -1,8 +1,8 @@
 """Buffers that end, or begin, at memory that nobody may touch; and a process that runs calls over them.
 
 A native kernel may read a little beyond a buffer (`refsim.exec.cpu.job.Job.exact` says where it may not), up to
-`SLACK` bytes, which `refsim.exec.cpu.plan.Plan` has behind the last value. What is read there is thrown away, so that
-no byte shows how far it goes. Here it ends the process.
+`SLACK` bytes, which `refsim.exec.cpu.plan.CpuPlan` has behind the last value. What is read there is thrown away, so
+that no byte shows how far it goes. Here it ends the process.
 
 python tests/exec/cpu/fenced.py THREADS COUNT   runs cases of the corpus, and prints before each what runs.
 """

@@ -17,10 +17,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.exec.cpu import NativeExecutor, compiled, isa, routes
 from refsim.exec.cpu.amx import tiles
-from refsim.exec.cpu.amx.prepack import Layout, divide
+from refsim.exec.cpu.amx.prepack import TileSizes, divide
 from refsim.exec.cpu.amx.tiles import EMULATED_BYTES, Emulated, Real, Shapes, emulation
 from refsim.exec.cpu.conv_problem import conv_problem
-from refsim.exec.cpu.ir import PTR, Module
+from refsim.exec.cpu.ir import PTR, ModuleText
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -99,7 +99,7 @@ def test_cases_reach_every_way() -> None:
     ways: Counter[str] = Counter()
     for case in CASES.values():
         problem = conv_problem(bind(case).call)
-        layout = Layout(problem)
+        layout = TileSizes(problem)
         for threads in (1, 2, 3):
             made = divide(layout, threads)
             shapes[made.shapes.a, made.shapes.b] += 1
@@ -140,7 +140,7 @@ def test_largest_sums(route: str, ends: tuple[int, int]) -> None:
 # --- the instructions --------------------------------------------------------------------------------------
 
 
-def instructions(module: Module, name: str, *, emulated: bool) -> None:
+def instructions(module: ModuleText, name: str, *, emulated: bool) -> None:
     """Each of them once: sums of two products of tiles, the first sums loaded, the others zeroed; both stored."""
     if emulated:
         emulation(module, name)

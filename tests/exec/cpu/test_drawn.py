@@ -12,6 +12,7 @@ import pytest
 from refsim.exec.cpu.conv_problem import ConvProblem
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.winograd import prepack as winograd
+from refsim.exec.cpu.winograd.kernel import WinogradTransform
 
 
 @pytest.mark.parametrize("machine", planned.MACHINES, ids=lambda row: f"{row[0]}-{row[1]}")
@@ -36,7 +37,7 @@ def test_a_bound_that_no_layer_of_a_network_lies_at_is_seen(monkeypatch: pytest.
     before = drawn.lines(machine)
 
     def vectors_forgotten(
-        conv: ConvProblem, transform: winograd.Transform, isa: Isa, threads: int = 1
+        conv: ConvProblem, transform: WinogradTransform, isa: Isa, threads: int = 1
     ) -> tuple[int, int]:
         return plain(conv, transform, Isa(**{**vars(isa), "lanes": 1}), threads)
 

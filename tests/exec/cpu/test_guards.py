@@ -15,7 +15,7 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.conv_problem import conv_problem
 from refsim.exec.cpu.executor import NativeExecutor
-from refsim.exec.cpu.ir import F32, Module, vec
+from refsim.exec.cpu.ir import F32, ModuleText, vec
 from refsim.exec.cpu.job import Arguments
 from refsim.exec.cpu.narrow import narrow
 from refsim.exec.cpu.thread_pool import JobList, _guard_of, scratch_for
@@ -107,11 +107,11 @@ def test_an_error_in_a_kernels_code_says_in_which() -> None:
 
 
 def test_what_llvm_refuses_says_which_functions_wrote_it() -> None:
-    def kernel(module: Module, name: str) -> None:
+    def kernel(module: ModuleText, name: str) -> None:
         with module.function(name, KERNEL_PARAMS) as fn:
             narrow(fn, [fn.const(0, vec(F32, 4))] * 4, packs=True)
 
-    def unknown(module: Module, name: str) -> None:
+    def unknown(module: ModuleText, name: str) -> None:
         with module.function(name, KERNEL_PARAMS) as fn:
             fn.i64(1).splat(-1)
 

@@ -11,7 +11,7 @@ from bench.networks import Delegate
 from refsim.core.layout import CHANNELS_PACKED, PACKED_4W, PACKED_4W4C
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.model import Model
 from refsim.graph.interpreter import Event, Observer
 
@@ -75,12 +75,12 @@ class Layers(Delegate):
         return self.model(name, x, self.q8ta("q8ta_dequantize", {"x": made}, self.real(self.shape(made))))
 
 
-def joined(model: Model, executor: NativeExecutor) -> list[Step]:
+def joined(model: Model, executor: NativeExecutor) -> list[PlanStep]:
     steps = [step for graph in model.graphs.values() for step in executor.session(graph).steps]
     return [step for step in steps if step.choice is not None and len(step.nodes) > 1]
 
 
-def check(model: Model, **options: Any) -> list[Step]:
+def check(model: Model, **options: Any) -> list[PlanStep]:
     """The same bytes as node by node; the steps that have a table at their end."""
     inputs = [x * np.float32(3) for x in model.random_inputs(7)]
     expected = [out.tobytes() for out in model.run(inputs, EmulatedExecutor())]

@@ -6,7 +6,7 @@ import pytest
 
 from refsim.exec.cpu.depthwise.kernel import depthwise, is_long
 from refsim.exec.cpu.dot import DOTS
-from refsim.exec.cpu.ir import Module
+from refsim.exec.cpu.ir import ModuleText
 
 WIDTHS = (128, 129, 256, 1024)
 
@@ -17,7 +17,7 @@ def test_wider_windows_make_no_longer_kernels(dot: str, stride: int) -> None:
     lengths = []
     for extent in WIDTHS:
         assert is_long(DOTS[dot], 8, extent, stride)
-        module = Module()
+        module = ModuleText()
         depthwise(
             module, "k", dot=dot, lanes=4, ranges=1, words=4, taps_h=8, extent_w=extent, stride_w=stride, clamp="full",
             float_zp=False, packs=False,

@@ -14,7 +14,7 @@ import pytest
 from refsim.core.errors import ParameterError
 from refsim.exec.cpu import NativeExecutor, compiled, thread_pool
 from refsim.exec.cpu import isa as target
-from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, Module, vec
+from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, ModuleText, vec
 
 ROOT = Path(__file__).parents[3]
 RUN = (
@@ -106,7 +106,7 @@ def test_threads_are_checked() -> None:
 # --- the notation ------------------------------------------------------------------------------------------
 
 
-def arithmetic(module: Module, name: str) -> None:
+def arithmetic(module: ModuleText, name: str) -> None:
     """out[0..7] from a and b, and what vectors make of them."""
     with module.function(name, (I64, I64, PTR)) as fn:
         a, b, out = fn.params

@@ -18,7 +18,7 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.depthwise.prepack import groups
 from refsim.exec.cpu.dot import safe
-from refsim.exec.cpu.ir import I32, I64, PTR, Module, Value, vec
+from refsim.exec.cpu.ir import I32, I64, PTR, ModuleText, Value, vec
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, narrow, order
@@ -31,7 +31,7 @@ from refsim.ops.base.prepared import Prepared
 WIDEST = cpu().isa
 
 
-def narrowed(module: Module, name: str, *, lanes: int, packs: bool) -> None:
+def narrowed(module: ModuleText, name: str, *, lanes: int, packs: bool) -> None:
     """Four vectors of integers to bytes."""
     with module.function(name, (PTR, PTR)) as fn:
         source, to = fn.params
@@ -114,7 +114,7 @@ def test_byte_products_at_their_limits(fill: int) -> None:
 _MARK = ArgLayout("at", "number")
 
 
-def mark(module: Module, name: str) -> None:
+def mark(module: ModuleText, name: str) -> None:
     """Each task adds the job's number to a word of its own."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
@@ -163,7 +163,7 @@ def test_threads_wake_each_other(threads: int) -> None:
 _LATE = ArgLayout("at", "steps", "source")
 
 
-def late(module: Module, name: str) -> None:
+def late(module: ModuleText, name: str) -> None:
     """The first task takes its time; each writes what comes of that, or the word that ``source`` has then."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params

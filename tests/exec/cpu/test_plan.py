@@ -20,7 +20,7 @@ from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
 from refsim.exec.cpu import plan as plans_of
 from refsim.exec.cpu.isa import cpu
-from refsim.exec.cpu.plan import READ_THERE_BYTES, Plan, Stretch
+from refsim.exec.cpu.plan import READ_THERE_BYTES, CpuPlan, Stretch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.graph.graph import Graph, Node, Ref
@@ -338,7 +338,7 @@ def test_steps_that_are_all_native_are_one_call() -> None:
     quick = {}
     for path in MODELS:
         for graph in load(path).graphs.values():
-            plan = Plan(graph, schedule.Options())
+            plan = CpuPlan(graph, schedule.Options())
             single = len(plan._parts) == 1 and all(step.is_native for step in plan.steps)
             assert (plan._quick is not None) == single, path.stem
             quick[path.stem] = quick.get(path.stem, False) or single

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from refsim.exec.cpu import NativeExecutor, tile4x4
-from refsim.exec.cpu.ir import Module
+from refsim.exec.cpu.ir import ModuleText
 from refsim.exec.cpu.relayout import repack as kernel
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -15,7 +15,7 @@ repack = kernel.repack
 PACK_CHANNELS = ("4C", "4C1W", "4W4C")
 
 
-def whole_tiles_alone(module: Module, name: str, *, source: str, to: str, at_once: int) -> None:
+def whole_tiles_alone(module: ModuleText, name: str, *, source: str, to: str, at_once: int) -> None:
     """The kernel, but what is done in parts is not stored."""
     store = tile4x4.store_inside
     tile4x4.store_inside = lambda *rest: None

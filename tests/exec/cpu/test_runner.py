@@ -9,13 +9,13 @@ import pytest
 
 from refsim.exec.cpu import compiled, runner, thread_pool
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import I64, Module, Value
+from refsim.exec.cpu.ir import I64, ModuleText, Value
 from refsim.exec.cpu.job import Arguments, Job
 
 _ARGS = ArgLayout("before", "before_tasks", "out", "runs")
 
 
-def follows(module: Module, name: str) -> None:
+def follows(module: ModuleText, name: str) -> None:
     """Task t counts that it ran and writes the least value of the row before, plus 1."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params

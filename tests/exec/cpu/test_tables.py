@@ -21,7 +21,7 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.isa import ISAS, cpu
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.definition import Definition
 from refsim.exec.executor import run_graph
@@ -74,11 +74,11 @@ def every_byte(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
     return (np.resize(BYTES, shape).astype(np.float32) - BEFORE[1]) * np.float32(BEFORE[0])
 
 
-def steps_that_look_up(graph: Graph, threads: int = 1) -> list[Step]:
+def steps_that_look_up(graph: Graph, threads: int = 1) -> list[PlanStep]:
     return [step for step in NativeExecutor(threads).session(graph).steps if step.route == "lut"]
 
 
-def joined(steps: Sequence[Step], numbers: list[list[int]]) -> None:
+def joined(steps: Sequence[PlanStep], numbers: list[list[int]]) -> None:
     """The nodes of each step are these."""
     assert [[node.number for node in step.nodes] for step in steps] == numbers
 

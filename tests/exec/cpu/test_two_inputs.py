@@ -11,7 +11,7 @@ from watching import check_each
 
 from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_4W, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
-from refsim.exec.cpu.step import Step
+from refsim.exec.cpu.step import PlanStep
 from refsim.exec.executor import run_graph
 from refsim.graph.graph import Graph, Ref
 
@@ -45,12 +45,12 @@ class Two(Builder):
         return Graph(graph.where, graph.tensors, graph.nodes, tuple(self.given), graph.outputs, graph.target)
 
 
-def check(graph: Graph, number: int = 0) -> list[Step]:
+def check(graph: Graph, number: int = 0) -> list[PlanStep]:
     """The same outputs as node by node, on 1 to 3 threads; the steps that compute on two tensors."""
     rng = np.random.default_rng(number)
     given = [rng.uniform(-6, 6, graph.tensors[x].shape).astype(np.float32) for x in graph.inputs]
     expected = [a.tobytes() for a in run_graph(graph, given, EmulatedExecutor())]
-    steps: list[Step] = []
+    steps: list[PlanStep] = []
     for threads in (1, 2, 3):
         executor = NativeExecutor(threads)
         assert [a.tobytes() for a in run_graph(graph, given, executor)] == expected

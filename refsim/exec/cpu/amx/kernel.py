@@ -21,7 +21,7 @@ from refsim.exec.cpu.amx.tiles import (
 )
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
-from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, ModuleText, Value, vec
 from refsim.exec.cpu.narrow import VECTORS
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
@@ -47,7 +47,7 @@ TILE_WORDS = 2
 
 
 def amx(
-    module: Module,
+    module: ModuleText,
     name: str,
     *,
     emulated: bool,

@@ -47,7 +47,7 @@ DIRECT, DIRECT_VECTOR = 130.0, 6.0
 
 
 @dataclass(frozen=True)
-class Window:
+class TileWindow:
     """How a window lies in NHWC scratch: equal chunks of K, some to each run of neighbouring bytes.
 
     ``runs``: rows of taps and taps of a row, one of both if neighbours are one run.
@@ -73,7 +73,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Cut:
+class TileCut:
     """How a block of pixels becomes tiles: ``block`` (rows, columns), ``flat`` lines, ``rows`` of a tile."""
 
     block: tuple[int, int]
@@ -82,7 +82,7 @@ class Cut:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TileSizes:
     """What the sizes of a problem decide before it is cut into tasks."""
 
     conv: ConvProblem
@@ -92,11 +92,11 @@ class Layout:
         return -(-self.conv.weight.shape[4] // 4)
 
     @cached_property
-    def window(self) -> Window:
+    def window(self) -> TileWindow:
         _, _, kh, kw, _ = self.conv.weight.shape
         if self.conv.dilation[1] == 1:
-            return Window(kh, kw * self.words * 4)
-        return Window(kh * kw, self.words * 4)
+            return TileWindow(kh, kw * self.words * 4)
+        return TileWindow(kh * kw, self.words * 4)
 
     @cached_property
     def in_place(self) -> bool:
@@ -113,18 +113,18 @@ class Layout:
             return (1, 1, out.images * out.rows * out.pixels)
         return (out.images, out.rows, out.pixels)
 
-    def cuts(self, block: tuple[int, int]) -> Iterator[Cut]:
+    def cuts(self, block: tuple[int, int]) -> Iterator[TileCut]:
         """The ways to make tiles of a block."""
         high, wide = block
-        yield Cut(block, False, _tile_rows(wide))
+        yield TileCut(block, False, _tile_rows(wide))
         if high > 1 and self.conv.stride == (1, 1):
-            yield Cut(block, True, _tile_rows((high - 1) * self.span(wide) + wide))
+            yield TileCut(block, True, _tile_rows((high - 1) * self.span(wide) + wide))
 
     def span(self, wide: int) -> int:
         """Pixels from a row of a block to the next, in a line that has all rows."""
         return wide + self.conv.extent[1] - 1
 
-    def tiles(self, cut: Cut) -> int:
+    def tiles(self, cut: TileCut) -> int:
         high, wide = cut.block
         if cut.flat:
             return -(-((high - 1) * self.span(wide) + wide) // cut.rows)
@@ -134,7 +134,7 @@ class Layout:
     def chunks(self) -> int:
         return self.window.runs * self.window.chunks
 
-    def cycles(self, cut: Cut, shapes: Shapes, panels: int, alone: bool) -> float:
+    def cycles(self, cut: TileCut, shapes: Shapes, panels: int, alone: bool) -> float:
         """Of a task with so many panels. Not ``alone``: each thread has caches of its own, into which it reads."""
         conv, (high, wide) = self.conv, cut.block
         h, w = ((n - 1) * s + e for n, s, e in zip(cut.block, conv.stride, conv.extent, strict=True))
@@ -182,18 +182,18 @@ SHAPES = ((2, 2), (1, 4), (4, 1), (1, 2), (2, 1), (1, 1))
 class Division:
     """A problem cut into tasks."""
 
-    cut: Cut
+    cut: TileCut
     shapes: Shapes
     per_group: int
     cycles: float
 
 
-def divide(layout: Layout, threads: int) -> Division:
+def divide(layout: TileSizes, threads: int) -> Division:
     """The division whose last thread ends soonest, by estimate."""
     return min(_divisions(layout, threads), key=lambda d: d.cycles)
 
 
-def _divisions(layout: Layout, threads: int) -> Iterator[Division]:
+def _divisions(layout: TileSizes, threads: int) -> Iterator[Division]:
     groups, channels, *_ = layout.conv.weight.shape
     images, out_h, out_w = layout.size
     cuts = dict.fromkeys(cut for block in _blocks(layout, threads) for cut in layout.cuts(block))
@@ -207,7 +207,7 @@ def _divisions(layout: Layout, threads: int) -> Iterator[Division]:
             yield Division(cut, shapes, per_group, -(-tasks // threads) * each)
 
 
-def _blocks(layout: Layout, threads: int) -> Iterator[tuple[int, int]]:
+def _blocks(layout: TileSizes, threads: int) -> Iterator[tuple[int, int]]:
     """Sizes that a block may have: columns in whole pixel4s, or all of them."""
     conv = layout.conv
     _, out_h, out_w = layout.size
@@ -237,7 +237,7 @@ def slower(conv: ConvProblem, isa: Isa) -> str | None:
     pixels = conv.out.images * conv.out.rows * conv.out.pixels
     if pixels == 1:
         return "one output pixel: bound by reading the weights"
-    ours = divide(Layout(conv), 1).cycles
+    ours = divide(TileSizes(conv), 1).cycles
     vectors = conv.weight.shape[0] * -(-conv.weight.shape[1] // COLUMNS)
     others = {"the direct product": conv.macs / DIRECT + pixels * vectors * DIRECT_VECTOR}
     for m in (4, 2):
@@ -247,7 +247,7 @@ def slower(conv: ConvProblem, isa: Isa) -> str | None:
     return None if ours < others[name] else f"{ours / others[name]:.2f} of the estimated time of {name}"
 
 
-def lay_out(conv: ConvProblem, layout: Layout, shapes: Shapes) -> np.ndarray:
+def lay_out(conv: ConvProblem, layout: TileSizes, shapes: Shapes) -> np.ndarray:
     """Weights as tiles of B, zero-padded, int8: group, panel, chunk, tile, k4, channel, and four bytes of K."""
     groups, channels, _, _, inputs = conv.weight.shape
     window, panel = layout.window, COLUMNS * shapes.b
@@ -266,7 +266,7 @@ def lay_out(conv: ConvProblem, layout: Layout, shapes: Shapes) -> np.ndarray:
     return made
 
 
-def chunk_places(conv: ConvProblem, layout: Layout, pitch: int) -> np.ndarray:
+def chunk_places(conv: ConvProblem, layout: TileSizes, pitch: int) -> np.ndarray:
     """Where each chunk lies, from a window's first byte: int64."""
     window = layout.window
     _, _, kh, kw, _ = conv.weight.shape
@@ -281,7 +281,7 @@ def chunk_places(conv: ConvProblem, layout: Layout, pitch: int) -> np.ndarray:
 
 def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) -> Job:
     """The job of a convolution problem."""
-    layout = Layout(conv)
+    layout = TileSizes(conv)
     made = divide(layout, threads)
     cut, shapes = made.cut, made.shapes
     groups, channels, *_ = conv.weight.shape

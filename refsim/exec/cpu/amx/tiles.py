@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 
 from refsim.exec.cpu.dot import madd_pairs
-from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, VOID, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, VOID, Function, ModuleText, Value, vec
 from refsim.exec.cpu.isa import Isa
 
 #: Tile registers; the most rows of one, and the bytes of a row.
@@ -177,7 +177,7 @@ class Emulated(Tiles):
         pass
 
 
-def emulation(module: Module, prefix: str) -> None:
+def emulation(module: ModuleText, prefix: str) -> None:
     """Write the functions that `Emulated` calls. Each takes the registers' memory first."""
 
     def config_at(fn: Function, memory: Value, tile: Value) -> tuple[Value, Value]:

@@ -21,7 +21,7 @@ from typing import Any
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
-from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I16, I32, Function, ModuleText, Value, vec
 from refsim.exec.cpu.narrow import VECTORS
 
 #: Tasks: images x row blocks x groups of channels, groups fastest. The last group ends at the last channel and may
@@ -74,7 +74,7 @@ def pixels_together(dot: Dot, taps_h: int, extent: int, stride: int) -> int:
 
 
 def depthwise(
-    module: Module,
+    module: ModuleText,
     name: str,
     *,
     dot: str,

@@ -32,7 +32,7 @@ VECTOR, K4, TASK = 3.0, 14.0, 800.0
 
 
 @dataclass(frozen=True)
-class Groups:
+class ChannelGroups:
     """`count` groups of ``VECTORS * lanes`` channels from `first` on, none ending beyond the last channel."""
 
     lanes: int
@@ -56,20 +56,20 @@ class Groups:
         return count
 
 
-def groups(channels: int, isa: Isa) -> Iterator[Groups]:
+def groups(channels: int, isa: Isa) -> Iterator[ChannelGroups]:
     """All channels in groups as wide as the processor's vectors; what is left in one of the narrowest that holds it."""
     lanes = isa.lanes
     while lanes > 4 and VECTORS * lanes > channels:
         lanes //= 2
     whole = channels // (VECTORS * lanes)
     if whole:
-        yield Groups(lanes, 0, whole)
+        yield ChannelGroups(lanes, 0, whole)
     first = whole * VECTORS * lanes
     if first == channels:
         return
     while lanes > 4 and VECTORS * lanes // 2 >= channels - first:
         lanes //= 2
-    yield Groups(lanes, first, 1)
+    yield ChannelGroups(lanes, first, 1)
 
 
 def _weights(conv: ConvProblem, dot: Dot) -> np.ndarray:
@@ -99,7 +99,7 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int) -> Job:
     )
 
 
-def _rows(conv: ConvProblem, isa: Isa, dot: Dot, found: list[Groups], threads: int) -> int:
+def _rows(conv: ConvProblem, isa: Isa, dot: Dot, found: list[ChannelGroups], threads: int) -> int:
     """Output rows of a task, so that threads end soonest; tasks make the k4s of rows that they share again."""
     least_blocks = 1
     if conv.x.kind != NHWC:
@@ -122,7 +122,7 @@ def _rows(conv: ConvProblem, isa: Isa, dot: Dot, found: list[Groups], threads: i
     return min((-(-conv.out.rows // n) for n in range(first, last + 1)), key=cycles)
 
 
-def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: Groups, block_h: int) -> Job:
+def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups, block_h: int) -> Job:
     """The job of some groups of channels."""
     lanes, channels = part.lanes, conv.out.channels
     words = min(lanes, channels // 4)

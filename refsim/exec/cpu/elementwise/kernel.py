@@ -13,7 +13,7 @@ from functools import reduce
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT, OF_PAIRS, gather, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
-from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, ModuleText, Value, vec
 from refsim.exec.cpu.narrow import VECTORS, narrow_in_order
 from refsim.exec.cpu.table import VECTOR_BYTES
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4
@@ -155,7 +155,7 @@ def _over(
     fn.loop_vectors(last, done.lanes // 4, move, start=first)
 
 
-def linear(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
+def linear(module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for equal layouts without padding."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
@@ -174,7 +174,7 @@ def linear(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs:
         _over(fn, done, inputs, a.pointer("out"), first, last)
 
 
-def repeated(module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
+def repeated(module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for pixels that all meet the same one."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params
@@ -189,7 +189,7 @@ def repeated(module: Module, name: str, *, op: str, lanes: int, clamp: str, pack
 
 
 def via_nhwc(
-    module: Module, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool
+    module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool
 ) -> None:
     """Write the kernel for any layouts; with `shuffle`, channels become 2x2 pixels at the end."""
     with module.function(name, KERNEL_PARAMS) as fn:

@@ -6,7 +6,7 @@ fit in 7.
 
 from __future__ import annotations
 
-from refsim.exec.cpu.ir import I8, I32, I64, PTR, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I32, I64, PTR, ModuleText, Value, vec
 from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, convert
 
 #: NHWC scratch, destination, rows and columns of windows; bytes from a window to the one below and to the one beside
@@ -15,7 +15,7 @@ GATHER_PARAMS = (PTR, PTR, I64, I64, I64, I64, I64, I64, I64)
 
 
 def gather(
-    module: Module, name: str, *, element: str, lines: int, taps: int, words: int, channels: int
+    module: ModuleText, name: str, *, element: str, lines: int, taps: int, words: int, channels: int
 ) -> None:
     """Write a function of `GATHER_PARAMS` for windows of `lines` rows of `taps` pixels (`S8`).
 

@@ -14,7 +14,7 @@ from functools import reduce
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
-from refsim.exec.cpu.ir import I64, Function, Module, Value
+from refsim.exec.cpu.ir import I64, Function, ModuleText, Value
 from refsim.exec.cpu.job import LINE_BYTES
 
 #: Tasks: images x row blocks x column blocks x parts, parts fastest. A part is some panels of one group.
@@ -36,7 +36,7 @@ GEMM = ArgLayout(
 
 
 def gemm(
-    module: Module,
+    module: ModuleText,
     name: str,
     *,
     dot: str,

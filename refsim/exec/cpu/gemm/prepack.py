@@ -36,27 +36,27 @@ WORTH_IT = 1.15
 
 
 @dataclass(frozen=True)
-class TileConfig:
+class RegisterTile:
     """A register tile: ``rows`` pixels by ``vectors`` vectors of output channels, whose sums stay in registers."""
 
     rows: int
     vectors: int
 
 
-def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int, vectors: int = 4) -> TileConfig:
+def tile_for(isa: Isa, dot: Dot, channels: int, pixels: int, vectors: int = 4) -> RegisterTile:
     """The register tile of at most so many vectors that takes the least time by estimate.
 
     Products beyond the last pixel and channel count as work, too.
     """
 
-    def cost(tile: TileConfig) -> float:
+    def cost(tile: RegisterTile) -> float:
         steps = tile.rows * tile.vectors
         cycles = max(steps / 2, 5, (steps * dot.slots + tile.rows + tile.vectors) / 4)
         panels = -(-channels // (isa.lanes * tile.vectors))
         return cycles * panels * -(-pixels // tile.rows)
 
     fitting = [
-        TileConfig(rows, vectors)
+        RegisterTile(rows, vectors)
         for vectors in range(min(4, vectors), 0, -1)
         for rows in range(1, MAX_ROWS + 1)
         if rows * vectors + vectors + dot.spare <= isa.registers
@@ -93,7 +93,7 @@ PACK_WORD, PIXEL, PANEL, TASK = 0.3, 6.0, 60.0, 400.0
 
 
 def _shares(
-    conv: ConvProblem, tile: TileConfig, panels: int, block: tuple[int, int], threads: int
+    conv: ConvProblem, tile: RegisterTile, panels: int, block: tuple[int, int], threads: int
 ) -> tuple[int, int]:
     """Rows of a block, and parts that a group's panels are in, so that several threads end soonest.
 
@@ -175,7 +175,7 @@ class Cut:
     gathered: bool
     element: str
     block: tuple[int, int]
-    tile: TileConfig
+    tile: RegisterTile
 
 
 def cut(conv: ConvProblem, isa: Isa, dot: Dot) -> Cut:
@@ -188,7 +188,7 @@ def cut(conv: ConvProblem, isa: Isa, dot: Dot) -> Cut:
 
 
 def lower(
-    name: str, conv: ConvProblem, isa: Isa, dot: Dot, threads: int, tile: TileConfig | None = None
+    name: str, conv: ConvProblem, isa: Isa, dot: Dot, threads: int, tile: RegisterTile | None = None
 ) -> Job:
     """The job of a convolution problem."""
     groups, channels, kh, kw, inputs = conv.weight.shape

@@ -11,7 +11,7 @@ and every operation is done in that order, for all outputs of a strip at once.
 from __future__ import annotations
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import F32, I8, I32, I64, Function, Module, Value, vec
+from refsim.exec.cpu.ir import F32, I8, I32, I64, Function, ModuleText, Value, vec
 from refsim.ops.base.group_linear import BLOCK
 from refsim.ops.base.int4 import ZERO
 from refsim.ops.base.row_range import LEAST, NO_RANGE, WIDTH
@@ -31,7 +31,7 @@ ROWS = 4
 _MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
 
 
-def differences(module: Module, name: str, *, lanes: int) -> None:
+def differences(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: q - zp of every value; tasks are rows."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _scratch = fn.params
@@ -71,7 +71,7 @@ def _put(fn: Function, total: Value, to: Value, left: Value, scratch: Value, lan
     fn.when(left >= lanes, lambda: fn.store(total, to), some)
 
 
-def many_rows(module: Module, name: str, *, lanes: int, bias: bool) -> None:
+def many_rows(module: ModuleText, name: str, *, lanes: int, bias: bool) -> None:
     """Write the kernel for quantized rows, ``x`` being their `differences`; tasks are strips."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -140,7 +140,7 @@ def _mul_add(fn: Function, x: Value, weight: Value, total: Value, fused: bool) -
 
 
 def float_rows(
-    module: Module, name: str, *, lanes: int, rows: int, bias: bool, fused: bool, flush: bool
+    module: ModuleText, name: str, *, lanes: int, rows: int, bias: bool, fused: bool, flush: bool
 ) -> None:
     """Write the kernel for ``rows`` rows at a time that are not quantized: one sum over K; tasks are strips."""
     with module.function(name, KERNEL_PARAMS) as fn:
@@ -185,7 +185,7 @@ def float_rows(
 
 
 def single_row(
-    module: Module, name: str, *, lanes: int, tree: int, bias: bool, fused: bool, flush: bool
+    module: ModuleText, name: str, *, lanes: int, tree: int, bias: bool, fused: bool, flush: bool
 ) -> None:
     """Write the kernel for rows that stand alone and are not quantized; tasks are strips.
 
@@ -240,7 +240,7 @@ def single_row(
 # --- rows of a table ---------------------------------------------------------------------------------------
 
 
-def lookup(module: Module, name: str, *, lanes: int, even: bool) -> None:
+def lookup(module: ModuleText, name: str, *, lanes: int, even: bool) -> None:
     """Write the kernel: rows of a table times the scales of their groups; tasks are output rows.
 
     ``even``: a group has an even number of elements, so that it begins with a whole byte.
@@ -322,7 +322,7 @@ def _scaled(fn: Function, x: Value, k: Value, width: Value, lanes: int) -> tuple
     return small.select(least, s), small.select(below, lo), small.select(above, hi)
 
 
-def row_scales(module: Module, name: str, *, lanes: int) -> None:
+def row_scales(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: the scale of every row; tasks are rows."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _scratch = fn.params
@@ -336,7 +336,7 @@ def row_scales(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, row, start=begin)
 
 
-def row_zero_points(module: Module, name: str, *, lanes: int) -> None:
+def row_zero_points(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: the zero points of rows, four to a word; tasks are words."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _scratch = fn.params

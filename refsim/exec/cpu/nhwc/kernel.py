@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from refsim.exec.cpu.args import ArgLayout, LoadedArgs
-from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I16, I32, I64, PTR, Function, ModuleText, Value, vec
 from refsim.exec.cpu.strides import NHWC, TILED
 from refsim.exec.cpu.tile4x4 import TRANSPOSE4, concat, quarters
 
@@ -41,7 +41,7 @@ def convert(element: str, words: Value) -> Value:
     return words ^ -0x7F7F7F80 if element == U8 else words
 
 
-def pack(module: Module, name: str, *, kind: str, element: str, lanes: int, fixed: int) -> None:
+def pack(module: ModuleText, name: str, *, kind: str, element: str, lanes: int, fixed: int) -> None:
     """Write a function of `PACK_PARAMS` for one kind of layout and one kind of element.
 
     ``fixed`` is the number of channel words if it is always the same, else 0.
@@ -220,7 +220,7 @@ class _Pixel4s:
         fn.loop(self.words & 3, step(1, one), [source, place])
 
 
-def unpack(module: Module, name: str, *, kind: str, fixed: int) -> None:
+def unpack(module: ModuleText, name: str, *, kind: str, fixed: int) -> None:
     """Write a function of `UNPACK_PARAMS` for one kind of layout; columns begin at a multiple of 4.
 
     ``fixed`` is the number of channel words, and a quarter of the bytes of a pixel, if it is always the same, else 0.

@@ -13,7 +13,7 @@ from refsim.aten.reduce import WORKERS
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import Requant
-from refsim.exec.cpu.ir import F32, I8, Function, Module, Value, vec
+from refsim.exec.cpu.ir import F32, I8, Function, ModuleText, Value, vec
 
 #: Tasks: images x output rows. `bytes` of a pixel; strides in bytes.
 MAXPOOL = ArgLayout(
@@ -52,7 +52,7 @@ def _taps(begin: Value, size: Value, taps: Value, dilation: Value) -> tuple[Valu
 MOST_TAPS = 16
 
 
-def maxpool(module: Module, name: str, *, size: int, taps_h: int, taps_w: int) -> None:
+def maxpool(module: ModuleText, name: str, *, size: int, taps_h: int, taps_w: int) -> None:
     """Write the kernel for `size` channels at once.
 
     ``taps_h``, ``taps_w``: of windows without gaps, of each of which some tap is in the image. A tap beside it may be
@@ -106,7 +106,7 @@ def maxpool(module: Module, name: str, *, size: int, taps_h: int, taps_w: int) -
         fn.loop(end, task, start=begin)
 
 
-def mean(module: Module, name: str, *, lanes: int, vectors: int, bounded: bool, clamp: str) -> None:
+def mean(module: ModuleText, name: str, *, lanes: int, vectors: int, bounded: bool, clamp: str) -> None:
     """Write the kernel for some vectors of `lanes` channels at once, whose sums do not wait for each other.
 
     ``bounded``: real values are clamped to [least, most] first.

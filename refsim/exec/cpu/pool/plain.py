@@ -14,7 +14,7 @@ import numpy as np
 
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import F32, Module, Value
+from refsim.exec.cpu.ir import F32, ModuleText, Value
 from refsim.exec.cpu.job import Arguments
 from refsim.exec.cpu.thread_pool import JobList
 
@@ -24,7 +24,7 @@ ARGS = ArgLayout("x", "out", "rows", "elements", "count")
 ROWS = 16
 
 
-def plain_mean(module: Module, name: str, *, size: int) -> None:
+def plain_mean(module: ModuleText, name: str, *, size: int) -> None:
     """Write the kernel for `size` rows at once."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params

@@ -12,7 +12,7 @@ from functools import reduce
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import FULL, Requant
-from refsim.exec.cpu.ir import F32, I8, I32, Function, Module, Value, vec
+from refsim.exec.cpu.ir import F32, I8, I32, Function, ModuleText, Value, vec
 from refsim.exec.cpu.strides import PLANAR, TILED
 
 _VALUES = ("a_scale", "a_zp", "inv", "low", "high", "zp")
@@ -38,7 +38,7 @@ def _lanes_below(fn: Function, lanes: int, count: Value) -> Value:
     return fn.vector(list(range(lanes)), I32) < count.trunc(I32).splat(lanes)
 
 
-def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
+def quantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: floats to NHWC scratch, then `move` (an `unpack`) lays them out."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -74,7 +74,7 @@ def quantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def dequantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
+def dequantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: `move` (a `pack`) brings the bytes to NHWC scratch, then they become floats."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -113,7 +113,7 @@ def dequantize_contiguous(module: Module, name: str, *, lanes: int) -> None:
         fn.loop(end, task, start=begin)
 
 
-def quantize_strided(module: Module, name: str, *, lanes: int, kind: str, packs: bool) -> None:
+def quantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str, packs: bool) -> None:
     """Write the kernel; tasks are rows. ``packs``: bytes are narrowed by instructions of x86."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
@@ -194,7 +194,7 @@ def _store_words(
     fn.when(w + lanes <= a.columns, whole, singly)
 
 
-def dequantize_strided(module: Module, name: str, *, lanes: int, kind: str) -> None:
+def dequantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str) -> None:
     """Write the kernel; tasks are rows."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, _ = fn.params

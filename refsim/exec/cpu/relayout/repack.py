@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from refsim.exec.cpu import tile4x4
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
-from refsim.exec.cpu.ir import I8, I32, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I32, ModuleText, Value, vec
 from refsim.exec.cpu.strides import NHWC, PLANAR, TILED
 from refsim.exec.cpu.tile4x4 import Side, concat, pieces, zipped
 
@@ -16,7 +16,7 @@ REPACK = ArgLayout(
 )  # fmt: skip
 
 
-def repack(module: Module, name: str, *, source: str, to: str, at_once: int) -> None:
+def repack(module: ModuleText, name: str, *, source: str, to: str, at_once: int) -> None:
     """Write the kernel for two kinds of layout; tasks are rows.
 
     ``at_once`` tiles that lie side by side in the output, in pixels or words, are done together. The last ones of a row

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
-from refsim.exec.cpu.ir import I8, I16, I32, I64, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I16, I32, I64, Function, ModuleText, Value, vec
 from refsim.exec.cpu.strides import NHWC, PLANAR, TILED
 from refsim.exec.cpu.tile4x4 import concat, zipped
 
@@ -44,7 +44,7 @@ SCRATCH = 8192
 
 
 def transpose(
-    module: Module,
+    module: ModuleText,
     name: str,
     *,
     kind: str,

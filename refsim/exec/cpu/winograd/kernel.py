@@ -18,7 +18,7 @@ from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import MADDWD
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.kernel import product
-from refsim.exec.cpu.ir import I8, I16, I32, Function, Module, Value, vec
+from refsim.exec.cpu.ir import I8, I16, I32, Function, ModuleText, Value, vec
 from refsim.exec.cpu.job import LINE_BYTES
 
 #: Tasks: images x blocks of tiles x parts. `tile_*`: rows and columns of tiles in all and of a block. `row_bytes`: of
@@ -36,7 +36,7 @@ WINOGRAD = ArgLayout(
 
 
 @dataclass(frozen=True)
-class Transform:
+class WinogradTransform:
     """One dimension: ``weights`` (m + 2, 3) integers, `inputs` and `outputs` as code; see `scale`.
 
     A convolution through them gives ``scale`` times the result in each dimension.
@@ -86,18 +86,18 @@ def _outputs2(m: Sequence[Value]) -> list[Value]:
 
 #: Of the weights' multiples that give the same scale these leave the outputs the fewest operations; all fit 16 bits.
 TRANSFORMS = {
-    4: Transform(
+    4: WinogradTransform(
         4,
         ((6, 0, 0), (-4, -4, -4), (-4, 4, -4), (1, 2, 4), (1, -2, 4), (0, 0, 6)),
         _inputs4,
         _outputs4,
         24,
     ),
-    2: Transform(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, -2)), _inputs2, _outputs2, 2),
+    2: WinogradTransform(2, ((2, 0, 0), (1, 1, 1), (1, -1, 1), (0, 0, -2)), _inputs2, _outputs2, 2),
 }
 
 
-def transformed_weights(transform: Transform, weight: np.ndarray) -> np.ndarray:
+def transformed_weights(transform: WinogradTransform, weight: np.ndarray) -> np.ndarray:
     """int8 (channels out, 3, 3, channels in) to int16 (size * size, channels out, channels in)."""
     g = np.array(transform.weights, np.int32)
     both = np.einsum("ai,oijc,bj->aboc", g, weight.astype(np.int32), g)
@@ -105,7 +105,7 @@ def transformed_weights(transform: Transform, weight: np.ndarray) -> np.ndarray:
 
 
 def winograd(
-    module: Module,
+    module: ModuleText,
     name: str,
     *,
     m: int,
@@ -219,7 +219,13 @@ def winograd(
 
 
 def _transform_in(
-    fn: Function, a: LoadedArgs, transform: Transform, channels: int, corner: Value, to: Value, plane: Value
+    fn: Function,
+    a: LoadedArgs,
+    transform: WinogradTransform,
+    channels: int,
+    corner: Value,
+    to: Value,
+    plane: Value,
 ) -> None:
     """One tile of `channels` channels: bytes in, 16-bit integers out, one plane per element."""
     size = transform.size
@@ -237,7 +243,7 @@ def _transform_in(
 
 def _transform_out(
     fn: Function,
-    transform: Transform,
+    transform: WinogradTransform,
     requant: Requant,
     at: Value,
     consts: Value,

@@ -12,13 +12,13 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDWD, lay_out
 from refsim.exec.cpu.epilogue import then_for
-from refsim.exec.cpu.gemm.prepack import TileConfig, tile_for
+from refsim.exec.cpu.gemm.prepack import RegisterTile, tile_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import LINE_BYTES, Arguments, Job, next_line
 from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
 from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.winograd import kernel
-from refsim.exec.cpu.winograd.kernel import TRANSFORMS, Transform, transformed_weights
+from refsim.exec.cpu.winograd.kernel import TRANSFORMS, WinogradTransform, transformed_weights
 
 #: Transformed input of a block of tiles: about this much, but enough tiles to share the weights that are read for them.
 BLOCK_BYTES = 160 * 1024
@@ -79,7 +79,7 @@ def _far(conv: ConvProblem, elements: int) -> int:
     return stored if stored > NEAR else 0
 
 
-def blocks(conv: ConvProblem, transform: Transform, isa: Isa, threads: int = 1) -> tuple[int, int]:
+def blocks(conv: ConvProblem, transform: WinogradTransform, isa: Isa, threads: int = 1) -> tuple[int, int]:
     """Rows and columns of tiles in a block: many to a block where the channels alone make enough tasks."""
     tile_rows, tile_columns = (-(-size // transform.m) for size in (conv.out.rows, conv.out.pixels))
     per_tile = transform.size**2 * 2 * max(conv.x.words * 4, 2 * isa.lanes)
@@ -93,7 +93,7 @@ def blocks(conv: ConvProblem, transform: Transform, isa: Isa, threads: int = 1) 
 
 
 def lower(
-    name: str, conv: ConvProblem, isa: Isa, threads: int, m: int = 4, tile: TileConfig | None = None
+    name: str, conv: ConvProblem, isa: Isa, threads: int, m: int = 4, tile: RegisterTile | None = None
 ) -> Job:
     """The job of a convolution problem."""
     transform = TRANSFORMS[m]

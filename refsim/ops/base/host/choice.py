@@ -17,7 +17,7 @@ from refsim.ops.base.spec import Call, OpSpec
 VARIANTS = ("base", "fallback", "unsigned")
 
 
-class Interface(Protocol):
+class DeclaredInterface(Protocol):
     """What a module declares; `refsim.spirv.reflect` reads it."""
 
     @property
@@ -33,11 +33,11 @@ class Interface(Protocol):
 
 
 #: Modules that there are: names, or what each declares by its name. None stands for every name there is.
-Available = Mapping[str, Interface] | Collection[str] | None
+Available = Mapping[str, DeclaredInterface] | Collection[str] | None
 
 
 @dataclass(frozen=True)
-class Features:
+class HostFeatures:
     """What a host asks its device, and what the user forces.
 
     - ``dot_product``: the device has the integer dot product.
@@ -62,7 +62,7 @@ class Features:
             )
 
     @classmethod
-    def of(cls, device: Any, variant: str = "", images: bool = False) -> Features:
+    def of(cls, device: Any, variant: str = "", images: bool = False) -> HostFeatures:
         """What a host asks this device (``refsim_gpu.vulkan.DeviceInfo``), and these two choices."""
         return cls(
             dot_product=device.integer_dot_product,
@@ -77,7 +77,7 @@ class Features:
 class Host:
     """A host with its device, its modules, and rows that replace those of operators by name."""
 
-    features: Features = field(default_factory=Features)
+    features: HostFeatures = field(default_factory=HostFeatures)
     available: Available = None
     rows: Mapping[str, ModuleCall] = field(default_factory=dict)
 
@@ -88,7 +88,7 @@ class Host:
     def has(self, shader: str) -> bool:
         return self.available is None or shader in self.available
 
-    def declared(self, shader: str) -> Interface | None:
+    def declared(self, shader: str) -> DeclaredInterface | None:
         """What a module declares, if that is known."""
         return self.available[shader] if isinstance(self.available, Mapping) and self.has(shader) else None
 

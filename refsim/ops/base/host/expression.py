@@ -21,7 +21,7 @@ from refsim.core.layout import DIM_NAMES
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.host import words
-from refsim.ops.base.host.words import Site
+from refsim.ops.base.host.words import CallSite
 
 MOST_CHARACTERS = 200
 Number = int | np.float32
@@ -54,7 +54,7 @@ _COMPARED: Mapping[type, Callable[[Any, Any], bool]] = {
 _WHOLE = (ast.FloorDiv, ast.Mod)
 
 
-def word(site: Site, text: str, local: tuple[int, ...] = ()) -> int:
+def word(site: CallSite, text: str, local: tuple[int, ...] = ()) -> int:
     """A plain word, or one of `words.SPEC` such as ``layout:x``, as 32 bits, unsigned.
 
     ``local`` is the workgroup, for ``local.x``. Raises ParameterError for what is no word, or has no such value.
@@ -69,7 +69,7 @@ def word(site: Site, text: str, local: tuple[int, ...] = ()) -> int:
     return value & 0xFFFFFFFF
 
 
-def count(site: Site, text: str) -> int:
+def count(site: CallSite, text: str) -> int:
     """A number of invocations or workgroups."""
     value = _Evaluation(site, text, ()).value(_tree(text))
     if not isinstance(value, int) or not 0 <= value < 1 << 31:
@@ -77,7 +77,7 @@ def count(site: Site, text: str) -> int:
     return value
 
 
-def holds(site: Site, text: str) -> bool:
+def holds(site: CallSite, text: str) -> bool:
     """Whether a comparison such as ``n == 1`` or ``x.c % 4 == 0`` holds."""
     tree = _tree(text)
     if not isinstance(tree, ast.Compare) or any(type(each) not in _COMPARED for each in tree.ops):
@@ -134,7 +134,7 @@ def _tree(text: str) -> ast.expr:
 class _Evaluation:
     """The value of a parsed word in a call."""
 
-    def __init__(self, site: Site, text: str, local: tuple[int, ...]) -> None:
+    def __init__(self, site: CallSite, text: str, local: tuple[int, ...]) -> None:
         self.site, self.text = site, text
         self.local = dict(zip("xyz", local, strict=False))
 
@@ -216,7 +216,7 @@ class _Evaluation:
         return ParameterError(repr(self.text), what, got=got, need=need)
 
 
-def names(site: Site) -> list[str]:
+def names(site: CallSite) -> list[str]:
     """All names that a plain word may have in a call of this operator."""
     params = vars(site.call.params) if hasattr(site.call.params, "__dict__") else {}
     numbers = [name for name, value in params.items() if isinstance(value, int | float | np.number)]

@@ -34,7 +34,7 @@ class Shader:
 
 
 @dataclass(frozen=True)
-class Words:
+class PlainWords:
     """A binding that holds plain words, one after the other: a uniform block, or a buffer."""
 
     words: tuple[str, ...]
@@ -80,7 +80,7 @@ class ModuleCall:
     """
 
     shaders: tuple[Shader, ...] = ()
-    bindings: tuple[str | Words, ...] = ()
+    bindings: tuple[str | PlainWords, ...] = ()
     push: tuple[str, ...] = ()
     spec: tuple[str, ...] = ()
     global_size: str | tuple[str, str, str] = ""

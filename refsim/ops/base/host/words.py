@@ -27,7 +27,7 @@ from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)
-class Site:
+class CallSite:
     """A call at the place where its words are looked up.
 
     ``tensors`` are inputs and output by argument, as the host sees them. ``whole`` is the call that the graph holds:
@@ -72,12 +72,12 @@ def split(word: str) -> tuple[str, str]:
 # --- parameter blocks ------------------------------------------------------------------------------------
 
 
-def _meta(site: Site, of: str) -> np.ndarray:
+def _meta(site: CallSite, of: str) -> np.ndarray:
     desc = site.tensor(of)
     return tensor.texture_metadata(desc) if site.is_image(of) else tensor.buffer_metadata(desc)
 
 
-def _conv_params(site: Site, of: str) -> np.ndarray:
+def _conv_params(site: CallSite, of: str) -> np.ndarray:
     """Conv2DParams: the window, width first, then channels of a group and lengths of K; 17 words of 20."""
     p, whole, groups = site.call.params, site.whole, site.parameter("groups")
     per_group = site.tensor("x").shape[-3] // groups
@@ -93,7 +93,7 @@ def _conv_params(site: Site, of: str) -> np.ndarray:
 
 
 #: A word of `ModuleCall.bindings` that is a parameter block -> its content, uint32.
-BLOCKS: Mapping[str, Callable[[Site, str], np.ndarray]] = {
+BLOCKS: Mapping[str, Callable[[CallSite, str], np.ndarray]] = {
     "meta": _meta,
     "sizes": lambda site, of: tensor.sizes_block(site.tensor(of)),
     "conv_params": _conv_params,
@@ -103,23 +103,23 @@ BLOCKS: Mapping[str, Callable[[Site, str], np.ndarray]] = {
 # --- push words ------------------------------------------------------------------------------------------
 
 
-def _k4(site: Site) -> int:
+def _k4(site: CallSite) -> int:
     return up4(site.tensor("x").shape[-3] // site.parameter("groups"))
 
 
-def _oc4(site: Site) -> int:
+def _oc4(site: CallSite) -> int:
     return up4(site.call.out.shape[-3] // site.parameter("groups"))
 
 
 #: Push words that are no parameter of the operator.
-COUNTS: Mapping[str, Callable[[Site], int]] = {"k4": _k4, "oc4": _oc4}
+COUNTS: Mapping[str, Callable[[CallSite], int]] = {"k4": _k4, "oc4": _oc4}
 
 
 def is_number(word: str) -> bool:
     return re.fullmatch(r"-?\d+", word) is not None
 
 
-def push(site: Site, word: str) -> int:
+def push(site: CallSite, word: str) -> int:
     """An unsigned word: a number, a count, a parameter, or ``inv_`` and the name of a scale.
 
     A float is rounded to binary32 once. An inverse is that of the rounded scale, rounded once more: hosts compute it.
@@ -145,7 +145,7 @@ def push(site: Site, word: str) -> int:
 ACTIVATIONS = {"none": 0, "relu": 1}
 
 
-def _config(site: Site, of: str) -> int:
+def _config(site: CallSite, of: str) -> int:
     """``config:out`` is the configuration of a tensor alone, ``config:x/out`` that of x beside the output's."""
     name, _, _ = of.partition("/")
     return tensor.block_config(site.tensor(name), site.tensor("out"), site.tensor(other(of)))
@@ -157,7 +157,7 @@ def other(pair: str) -> str:
 
 
 #: A word of `ModuleCall.spec` -> its value.
-SPEC: Mapping[str, Callable[[Site, str], int]] = {
+SPEC: Mapping[str, Callable[[CallSite, str], int]] = {
     "layout": lambda site, of: tensor.hashed(site.tensor(of), site.is_image(of)),
     "config": _config,
     "apply_bias": lambda site, of: int(site.call.consts.get("bias") is not None),
@@ -166,7 +166,7 @@ SPEC: Mapping[str, Callable[[Site, str], int]] = {
 }
 
 
-def spec(site: Site, word: str) -> int:
+def spec(site: CallSite, word: str) -> int:
     """An unsigned word."""
     if is_number(word):
         return int(word) & 0xFFFFFFFF
@@ -179,20 +179,20 @@ def spec(site: Site, word: str) -> int:
 # --- sizes -----------------------------------------------------------------------------------------------
 
 
-def walked(site: Site, pair: str) -> tuple[TensorDesc, tuple[int, int]]:
+def walked(site: CallSite, pair: str) -> tuple[TensorDesc, tuple[int, int]]:
     """The output, and the inner and outer dim of the blocks in which a kernel walks a pair of tensors."""
     out, name = site.tensor("out"), pair.partition("/")[0]
     return out, tensor.block_dims(site.tensor(name), out, site.tensor(other(pair)))
 
 
-def _blocks(site: Site, pair: str) -> Triple:
+def _blocks(site: CallSite, pair: str) -> Triple:
     """Blocks in a row; along the axes if the kernel takes an image."""
     along = tensor.extents(*walked(site, pair))
     return along if site.shader.textures else (prod(along), 1, 1)
 
 
 #: Global sizes by name and tensors.
-GLOBALS: Mapping[str, Callable[[Site, str], Triple]] = {
+GLOBALS: Mapping[str, Callable[[CallSite, str], Triple]] = {
     "blocks": _blocks,
     "extents": lambda site, pair: tensor.extents(*walked(site, pair)),
     "words": lambda site, of: (up4(site.tensor(of).buffer_numel), 1, 1),
@@ -201,7 +201,7 @@ GLOBALS: Mapping[str, Callable[[Site, str], Triple]] = {
 _FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)|(\d+)")
 
 
-def _factor(site: Site, word: str) -> int:
+def _factor(site: CallSite, word: str) -> int:
     found = _FACTOR.fullmatch(word)
     if found is None:
         raise site.unknown("global size", word, [*GLOBALS, "w, h, c and n, with 4 or 8", "a number"])
@@ -211,7 +211,7 @@ def _factor(site: Site, word: str) -> int:
     return -(-site.tensor("out").sizes_whcn[DIM_NAMES.lower().index(dim)] // int(by or 1))
 
 
-def global_size(site: Site, word: str) -> Triple:
+def global_size(site: CallSite, word: str) -> Triple:
     """``c4,w4,h``: three products of the output's sizes, in groups of 4 or 8 where the size says so; or a rule.
 
     In a product the last factor runs fastest (`writers.work_items`).
@@ -242,7 +242,7 @@ def default_local(size: Triple) -> Triple:
     return (shares[ranked[0]], shares[ranked[1]], shares[ranked[2]])
 
 
-def _square(site: Site, size: Triple, of: str) -> Triple:
+def _square(site: CallSite, size: Triple, of: str) -> Triple:
     if size[0] >= 6 and size[1] >= 6:
         return (8, 8, 1)
     return (4, 16, 1) if size[0] < 6 else (16, 4, 1)
@@ -263,7 +263,7 @@ def _narrow(size: Triple, most: int) -> Triple | None:
     return (4, 1, 16) if 3 <= size[0] <= most and size[2] >= 16 else None
 
 
-def _conv(site: Site, size: Triple, narrow: bool) -> Triple:
+def _conv(site: CallSite, size: Triple, narrow: bool) -> Triple:
     if site.tensor("out").shape[-2] >= 100 and size[0] >= 24 and size[2] >= 24:
         return (8, 1, 8)
     if size[0] >= 4 and size[1] >= 2 and size[2] >= 8:
@@ -271,7 +271,7 @@ def _conv(site: Site, size: Triple, narrow: bool) -> Triple:
     return (_narrow(size, 3) if narrow else None) or _wide_or_deep(size, thin=True)
 
 
-def _blocked(site: Site, size: Triple, pair: str) -> Triple:
+def _blocked(site: CallSite, size: Triple, pair: str) -> Triple:
     if size[1] == size[2] == 1:
         return (64, 1, 1)
     _, dims = walked(site, pair)
@@ -280,7 +280,7 @@ def _blocked(site: Site, size: Triple, pair: str) -> Triple:
 
 
 #: Workgroups by name, from the global size and tensors.
-LOCALS: Mapping[str, Callable[[Site, Triple, str], Triple]] = {
+LOCALS: Mapping[str, Callable[[CallSite, Triple, str], Triple]] = {
     "default": lambda site, size, of: default_local(size),
     "blocked": _blocked,
     "square": _square,
@@ -292,7 +292,7 @@ LOCALS: Mapping[str, Callable[[Site, Triple, str], Triple]] = {
 }
 
 
-def local_size(site: Site, size: Triple, word: str) -> Triple:
+def local_size(site: CallSite, size: Triple, word: str) -> Triple:
     """The workgroup: three numbers, or a rule."""
     name, of = split(word)
     if name in LOCALS:

@@ -15,7 +15,7 @@ from refsim.core import index
 from refsim.core.errors import ParameterError
 from refsim.core.layout import DIM_NAMES
 from refsim.ops.base.host import tensor, words
-from refsim.ops.base.host.words import Site
+from refsim.ops.base.host.words import CallSite
 
 _FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)")
 
@@ -23,7 +23,7 @@ _FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)")
 Places = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def work_items(site: Site, word: str | tuple[str, str, str]) -> np.ndarray:
+def work_items(site: CallSite, word: str | tuple[str, str, str]) -> np.ndarray:
     """The number along x, y and z of the invocation that writes each word of the output: int64 (3, words).
 
     A word that is padding belongs to whoever writes the nearest element; one of a batch that the kernel does not
@@ -38,7 +38,7 @@ def work_items(site: Site, word: str | tuple[str, str, str]) -> np.ndarray:
     return np.stack([_product(site, part, places) for part in word.split(",")])
 
 
-def _places(site: Site) -> Places:
+def _places(site: CallSite) -> Places:
     """Where each word begins in the output as the host sees it."""
     out, seen = site.call.out, site.tensor("out")
     first = np.arange(out.words, dtype=np.int64) * (4 if out.is_int8 else 1)
@@ -51,7 +51,7 @@ def _places(site: Site) -> Places:
     return w, h, c, n
 
 
-def _product(site: Site, part: str, places: Places) -> np.ndarray:
+def _product(site: CallSite, part: str, places: Places) -> np.ndarray:
     found = np.zeros_like(places[0])
     for factor in part.split("*"):
         match = _FACTOR.fullmatch(factor)
@@ -61,14 +61,14 @@ def _product(site: Site, part: str, places: Places) -> np.ndarray:
     return found
 
 
-def _extents(site: Site, pair: str, places: Places) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _extents(site: CallSite, pair: str, places: Places) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     out, dims = words.walked(site, pair)
     w, h, c, n = (at // tensor.BLOCK if dim in dims else at for dim, at in enumerate(places))
     channels = tensor.extents(out, dims)[2] // max(1, out.sizes_whcn[3])
     return w, h, c + channels * n
 
 
-def _blocks(site: Site, pair: str, places: Places) -> tuple[np.ndarray, ...]:
+def _blocks(site: CallSite, pair: str, places: Places) -> tuple[np.ndarray, ...]:
     """Blocks in a row: along the inner dim, the outer one, then the others as they come."""
     if site.shader.textures:
         return _extents(site, pair, places)
@@ -85,11 +85,11 @@ def _along_x(found: np.ndarray) -> tuple[np.ndarray, ...]:
     return found, np.zeros_like(found), np.zeros_like(found)
 
 
-def _in_order(site: Site, of: str, places: Places) -> tuple[np.ndarray, ...]:
+def _in_order(site: CallSite, of: str, places: Places) -> tuple[np.ndarray, ...]:
     return _along_x(np.arange(len(places[0]), dtype=np.int64))
 
 
-_RULES: Mapping[str, Callable[[Site, str, Places], tuple[np.ndarray, ...]]] = {
+_RULES: Mapping[str, Callable[[CallSite, str, Places], tuple[np.ndarray, ...]]] = {
     "blocks": _blocks,
     "extents": _extents,
     "words": _in_order,
