@@ -98,7 +98,7 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     rows = record.read()
     assert list(rows) == [name for name in ALL if name in CHEAP]
     page = (tmp_path / "mutants.md").read_text()
-    assert all(f"| `{name}` |" in page for name in CHEAP) and "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
+    assert "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from typing import Any
 from mutants.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
 from mutants.generated import page as unseen
 from mutants.markdown import table
-from mutants.mutant import Mutant
 from mutants.outcome import FIRST, SURVIVED, Outcome
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT
@@ -91,10 +90,6 @@ def page(rows: Sequence[Row]) -> str:
         random=unseen.section(),
         totals=table(("place", "killed", f"true cause among the first {FIRST}"), summary),
         bugs=table(("bug", "what", "seen in", *TITLES.values(), "where not"), map(_bug_row, BUGS.values())),
-        mutants=table(
-            ("mutant", "bug", "seeded into", "executor", "killed by", "rank", "first cause named"),
-            map(_mutant_row, rows),
-        ),
     )
 
 
@@ -111,19 +106,6 @@ def _bug_row(bug: Bug) -> tuple[object, ...]:
     return (bug.id, bug.what, bug.seen, *shown, bug.elsewhere)
 
 
-def _mutant_row(each: Row) -> tuple[object, ...]:
-    mutant: Mutant = ALL[each["id"]]
-    files = ", ".join(f"`{name}`" for name in dict.fromkeys(edit.file for edit in mutant.edits))
-    by = "**survived**" if each["how"] == SURVIVED else each["case"] or f"the {each['how']}"
-    rank = "-" if each["rank"] is None else each["rank"]
-    executor = LOWERING if mutant.place == LOWERING else mutant.executor
-    return (f"`{mutant.id}`", mutant.bug, files, executor, by, rank, _cell(each["cause"]))
-
-
-def _cell(text: str) -> str:
-    return (text[:117] + "..." if len(text) > 120 else text).replace("|", "\\|").replace("*", "\\*") or "none"
-
-
 _PAGE = """# Bugs that must be noticed
 
 ## Bugs that nobody thought of
@@ -133,19 +115,15 @@ _PAGE = """# Bugs that must be noticed
 
 Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
 launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
-`refsim mutate --record`, which keeps the outcomes in tests/mutants/seeded.jsonl;
+`refsim mutate --record`, which keeps the outcome of each in tests/mutants/seeded.jsonl;
 `refsim mutate --id ID` runs one again.
 
 {totals}
 On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that
 is wrong). One of the lowering takes a network of `tests/lowering/networks.py` through the passes; the graph is
-compared, then every buffer of its run. *Killed by* is the first case that shows the bug; *rank* the place of the true
-cause among those that the diff names for it, 1 for a typed error that says it. Bugs in what is computed before there is
-an executor, constants and launches, are seeded once and run on both.
+compared, then every buffer of its run. Bugs in what is computed before there is an executor, constants and launches,
+are seeded once and run on both.
 
 ### Kinds
 
-{bugs}
-### Mutants
-
-{mutants}"""
+{bugs}"""
