@@ -43,7 +43,6 @@ def kernel(
     zp_times: int = 1,
     workers: int | None = None,
     most: int = 127,
-    packed: Callable[[np.ndarray], np.ndarray] = lambda q: q,
     starts_anew: bool = True,
     sums_at: Callable[[int, int], tuple[int, int]] = lambda g, n: (g, n),
     zero_of: Callable[[int], int] | None = None,
@@ -57,7 +56,7 @@ def kernel(
     for row, n in np.ndindex(*out.shape):
         zero, step = int(zp[(zero_of or row_of)(row)]), scale[row_of(row)]
         with np.errstate(over="ignore"):
-            q = packed(np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, most).astype(int))
+            q = np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, most).astype(int)
         total, before = F(0), 0
         for g, first in enumerate(range(0, x.shape[1], group)):
             own = q[first : first + group]
@@ -86,17 +85,6 @@ def _by_workers(q: np.ndarray, workers: int) -> int:
     return total
 
 
-def _seven_apart(q: np.ndarray) -> np.ndarray:
-    """Words of four whose lanes are ored 7 bits apart, and read 8 bits apart."""
-    made = []
-    for four in q.reshape(-1, 4):
-        word = 0
-        for k, value in enumerate(four):
-            word |= (int(value) & 255) << 7 * k
-        made += [((word >> 8 * k & 255) ^ 128) - 128 for k in range(4)]
-    return np.array(made)
-
-
 def in_one_chain(bound: BoundCase) -> np.ndarray:
     (x,), c = bound.inputs["x"].unpack(), bound.call.consts
     out = np.zeros(bound.call.out.shape, np.float32)
@@ -122,7 +110,6 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
     ("scale of another group", "stored by rows, read by groups", MANY,
      {"scale_of": lambda g, n: (n % 2, (n + 16 * g) // 2)}),
     ("clamp bounds", "rows are quantized: at most 63", MANY, {"most": 63}),
-    ("words put together wrongly", "quantized rows: lanes 7 bits apart", MANY, {"packed": lambda q: _seven_apart(q)}),
     ("sums over other groups", "a sum goes on in the next group", MANY, {"starts_anew": False}),
     ("weight sums of other outputs", "place // 4 * 4 for the place", MANY, {"sums_at": lambda g, n: (g, n // 4 * 4)}),
     ("weight sums of other outputs", "weight sums and scales read at lines 8 apart", MANY,
@@ -164,8 +151,6 @@ def native(bound: BoundCase, odd: Callable[[int], int], apart: int = 1) -> np.nd
 @pytest.mark.parametrize(
     ("name", "detail", "odd", "apart"),
     [
-        ("nibbles of other places", "halves 8 bits apart, of a byte of two along K", lambda byte: byte >> 8, 1),
-        ("nibbles of other places", "the upper half 3 bits apart, not masked", lambda byte: byte >> 3, 1),
         ("elements at another distance", "quantized rows written with vectors of 16 at 2 times their place",
          lambda byte: byte >> 4, 2),
     ],
@@ -310,46 +295,3 @@ def test_the_division_without_a_bug_is_that_of_binary32(count: int, monkeypatch:
         want, made = a.view(F) / b.view(F), quotients.divided(a.view(F), b.view(F))[0]
     same = (want.view(np.uint32) == made.view(np.uint32)) | np.isnan(want) & np.isnan(made)
     assert same.all()
-
-
-def test_lines_of_memory_read_too_far_apart() -> None:
-    """Lines of 5 zero points take 8 bytes; read every 16, half of them lie behind the buffer, among guard words."""
-    inputs = {"x": ((2, 3, 5, 64), "W"), "scale": ((2, 3, 5), "W"), "zp": ((2, 3, 5), "4W")}
-    features = {"out_channels": 8, "bias": True, "scale": 0.03125}
-    bound = bind(Case(MANY.case.op, {"group": 32}, inputs, "W", 4, features))
-    memory = [*bound.inputs["zp"].data, *np.full(12, 0x5A3CC3A5, np.uint32).view(np.int8)]
-    zp = np.array([[memory[16 * line + row] for row in range(5)] for line in range(6)], np.int8)
-    arrays = {name: buffer.unpack() for name, buffer in bound.inputs.items()}
-    wrong = bound.call.define({**arrays, "zp": zp.reshape(2, 3, 5)})
-    report = diff(
-        bound.call.expected(bound.inputs), PackedBuffer.pack(wrong, bound.call.out.layout), call=bound
-    )
-    cause = report.causes[0]
-    assert (cause.name, cause.detail) == (
-        "rows read at another stride", "lines of zp 16 elements apart instead of 8",
-    )  # fmt: skip
-    assert cause.exact
-
-
-def test_constants_read_by_vectors_in_front_of_where_they_lie() -> None:
-    """The scales of 8 outputs at a time; what lies in front of them are guard words."""
-    bound = linear(5, 64, 12, 32)
-    scales = bound.call.consts["weight_scales"]
-    assert scales is not None
-    memory = np.full(96, 0x5A3CC3A5, np.uint32).view(F)
-    for group in range(2):
-        memory[32 + 16 * group : 32 + 16 * group + 12] = scales[group, :12]
-        memory[32 + 16 * group + 12 : 48 + 16 * group] = 0
-    read = scales.copy()
-    for group, output in np.ndindex(2, 12):
-        read[group, output] = memory[32 - (16 * group + output // 8 * 8) + output % 8]
-    arrays = {name: buffer.unpack() for name, buffer in bound.inputs.items()}
-    with np.errstate(all="ignore"):
-        wrong = bound.call.op.define(
-            bound.call.params, bound.call.target, **arrays, **{**bound.call.consts, "weight_scales": read}
-        )
-    report = diff(
-        bound.call.expected(bound.inputs), PackedBuffer.pack(wrong, bound.call.out.layout), call=bound
-    )
-    found = next(cause for cause in report.causes[:3] if cause.name == "constants of other channels")
-    assert "weight_scales: the whole address times -1, 8 outputs at a time" in found.detail and found.exact

@@ -79,53 +79,6 @@ def linear(
     return make
 
 
-def in_panels(panel: int, row_apart: int, panel_apart: int) -> Wrong:
-    """The same with its constants in panels of so many outputs: what sums begin with, scales and biases, in rows."""
-
-    def make() -> tuple[BoundCase, np.ndarray]:
-        p, c, x = FLOATS.call.params, FLOATS.call.consts, FLOATS.inputs["x"].unpack()
-        weight, sums, scales, bias = (
-            np.asarray(c[n]) for n in ("weight", "weight_sums", "weight_scales", "bias")
-        )
-        memory = np.zeros(21 * 16, np.int32)
-        for n in range(21):
-            at = n // panel * 4 * panel + n % panel
-            memory[at] = -p.in_zp * int(sums[n])
-            memory[at + panel] = F(scales[n] * F(p.in_scale)).view(np.int32)
-            memory[at + 2 * panel] = F(bias[n]).view(np.int32)
-        out = np.zeros((1, 1, 6, 21), F)
-        for m, n in np.ndindex(6, 21):
-            at = n // panel * panel_apart + n % panel
-            begin, scale, term = (memory[at + row * row_apart] for row in range(3))
-            total = int(begin) + sum(int(a) * int(b) for a, b in zip(x[m], weight[n], strict=False))
-            out[0, 0, m, n] = F(F(F(total) * scale.view(F)) + term.view(F))
-        return FLOATS, out
-
-    return make
-
-
-def convolution(product: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Wrong:
-    """A convolution whose inputs and weights meet in another way."""
-
-    def make() -> tuple[BoundCase, np.ndarray]:
-        p, c = CONV.call.params, CONV.call.consts
-        image = np.full((8, 8, 9), p.in_zp, np.int64)
-        image[:, 1:7, 1:8] = CONV.inputs["x"].unpack()[0]
-        weight, sums, scales, bias = (
-            np.asarray(c[n]) for n in ("weight", "weight_sums", "weight_scales", "bias")
-        )
-        taps = weight.reshape(12, 3, 3, -1)[..., :8].transpose(0, 3, 1, 2).astype(np.int64)
-        out = np.zeros((1, 12, 6, 7), np.int8)
-        for n, h, w in np.ndindex(12, 6, 7):
-            total = int(product(image[:, h : h + 3, w : w + 3], taps[n]).sum())
-            t = F(total - p.in_zp * int(sums[n])) * F(scales[n] * F(p.in_scale)) + bias[n]
-            q = np.rint(t * (F(1) / F(p.out_scale)))
-            out[0, n, h, w] = np.clip(int(q) + p.out_zp, -128, 127)
-        return CONV, out
-
-    return make
-
-
 ROWS: tuple[tuple[str, str, Wrong], ...] = (
     ("elements at another distance", "read with pixels 10 elements apart instead of 12", dequantize(10)),
     ("elements at another distance", "read with words of a pixel 8 elements apart instead of 4",
@@ -134,12 +87,4 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
      linear(read=lambda k: k // 32 * 16 + k % 32)),
     ("elements at another distance", "written with vectors of 16 at 0.5 times their place in the line",
      linear(place=lambda n: n if n < 16 else n - 8 if n < 20 else 10)),
-    ("constants of other channels", "rows of constants 32 words apart, of panels of 16 outputs", in_panels(16, 32, 64)),
-    ("constants of other channels", "panels of constants 16 words apart, of panels of 8 outputs", in_panels(8, 8, 16)),
-    ("rows read at another stride", "of 16 elements read again and again", linear(read=lambda k: k % 16)),
-    ("rows read at another stride", "of 64 elements read again and again", linear(read=lambda k: k % 64)),
-    ("sums off by a constant", "every sum begins at 1", linear(begin=1)),
-    ("sums off by a constant", "every sum begins at 16843009", linear(begin=0x01010101)),
-    ("another operation", "an input and its weight: + instead of *", linear(product=lambda a, b: a + b)),
-    ("another operation", "an input and its weight: - instead of *", convolution(lambda a, b: a - b)),
 )  # fmt: skip

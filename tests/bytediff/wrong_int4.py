@@ -123,69 +123,10 @@ def _rows_first(bound: BoundCase) -> np.ndarray:
     return read
 
 
-def _narrow_rows(bound: BoundCase) -> np.ndarray:
-    """Blocks of the embedding's table counted in rows of one less."""
-    values = weights(bound)
-    words, columns = int4.HALVES.words(values.astype(np.int8)), values.shape[1] // 4 - 1
-    read = np.zeros_like(values)
-    for n, k in np.ndindex(values.shape):
-        word = int(words[(n // 8 * columns + k // 4) * 4 + n % 4])
-        read[n, k] = (word >> 8 * (k % 4) + (n & 4) & 15) - 8
-    return read
-
-
-def _shifted_left(bound: BoundCase) -> np.ndarray:
-    """The word moved to the left, where its nibble must be moved to the right."""
-    values = weights(bound)
-    words, columns = int4.HALVES.words(values.astype(np.int8)), values.shape[1] // 4
-    read = np.zeros_like(values)
-    for n, k in np.ndindex(values.shape):
-        word = int(words[(n // 8 * columns + k // 4) * 4 + n % 4])
-        read[n, k] = (word << 8 * (k % 4) + (n & 4) & 15) - 8
-    return read
-
-
-def _bias_of_the_next() -> tuple[BoundCase, np.ndarray]:
-    """All but the last output add the bias of the one behind them."""
-    bias = np.asarray(ROWS5.call.consts["bias"])
-    moved = np.append(bias[1:], bias[-1:])
-    return ROWS5, chained(ROWS5.inputs["x"].unpack(), real_weights(ROWS5), moved, 1)
-
-
-def _weights_of_the_first() -> tuple[BoundCase, np.ndarray]:
-    """Every output of a strip of four has the weights of its first, and its own bias."""
-    real = real_weights(ROWS5)
-    return ROWS5, chained(
-        ROWS5.inputs["x"].unpack(), np.repeat(real[::4], 4, axis=0), ROWS5.call.consts["bias"], 1
-    )
-
-
-def _half_rows() -> tuple[BoundCase, np.ndarray]:
-    """Each row begins half a row behind the one before."""
-    flat = ROWS5.inputs["x"].unpack().reshape(-1)
-    x = np.stack([flat[32 * row : 32 * row + 64] for row in range(5)])
-    return ROWS5, chained(x, real_weights(ROWS5), ROWS5.call.consts["bias"], 1)
-
-
 def _scales_bound_as_bias() -> tuple[BoundCase, np.ndarray]:
     """The first scales read as the bias."""
     words = np.asarray(ROWS5.call.consts["scales"]).reshape(-1)[:24]
     return ROWS5, chained(ROWS5.inputs["x"].unpack(), real_weights(ROWS5), words, 1)
-
-
-def _three_elements_on() -> tuple[BoundCase, np.ndarray]:
-    """Blocks of four that begin three elements behind one another."""
-    flat = ROWS5.inputs["x"].unpack().reshape(-1)
-    x = np.array([[flat[(row * 16 + k // 4) * 3 + k % 4] for k in range(64)] for row in range(5)], F)
-    return ROWS5, chained(x, real_weights(ROWS5), ROWS5.call.consts["bias"], 1)
-
-
-def _added_scale() -> tuple[BoundCase, np.ndarray]:
-    """A weight plus its scale."""
-    size, given = ROWS5.call.params.group_size, scales(ROWS5)
-    rows = enumerate(weights(ROWS5))
-    real = np.array([[F(F(v) + given[n, k // size]) for k, v in enumerate(row)] for n, row in rows], F)
-    return ROWS5, chained(ROWS5.inputs["x"].unpack(), real, ROWS5.call.consts["bias"], 1)
 
 
 def _short(bound: BoundCase) -> np.ndarray:
@@ -268,15 +209,6 @@ ROWS: tuple[tuple[str, str, Wrong], ...] = (
      _made(ROWS5, at=lambda n, k: (n // 4 * 4, k // 16))),
     ("float sum too short", "the last block of four left out", _made(ROWS5, values=_short)),
     ("float sum too short", "the last of 64 lanes left out", _made(ONE_ROW, values=_without_last_lane)),
-    ("nibbles of other places", "blocks counted in rows of 15 instead of 16", _made(WORDS, values=_narrow_rows)),
-    ("nibbles of other places", "shifted to the left", _made(WORDS, values=_shifted_left)),
-    ("nibbles of other places", "the bits of the mask set, not kept, of a byte",
-     _made(WORDS, nibble=lambda byte, k: (byte >> 4 * (k % 2) | 15) - 8)),
-    ("rows read at another stride", "x: blocks of four 3 elements apart", _three_elements_on),
-    ("rows read at another stride", "32 elements apart instead of 64", _half_rows),
-    ("constants of other channels", "bias: ", _bias_of_the_next),
-    ("weights of other channels", "in 18 of 24 channels", _weights_of_the_first),
-    ("another operation", "a weight and its scale: +", _added_scale),
     ("known defect of upstream", "on textures upstream's kernel reads only the first row", _first_row_of_indices),
     ("known defect of upstream", "upstream's kernel takes one scale for four neighbours",
      _made(SMALL_GROUPS, at=lambda n, k: (n, k // 4 * 2))),

@@ -225,21 +225,6 @@ ROWS = (
         "between the strides",
         lambda: _finished(TRANSPOSED, _sums(TRANSPOSED, phases=False)),
     ),
-    (
-        "taps exchanged",
-        "the weights of tap (i, i) ",
-        lambda: _finished(GROUPED, _sums(GROUPED, weights_of=lambda i, j: (i, i))),
-    ),
-    (
-        "words along K exchanged",
-        "the weights of number words * tap + 0 taken",
-        lambda: _finished(SQUARE, _sums(SQUARE, of_word=lambda tap, word: 0)),
-    ),
-    (
-        "taps exchanged",
-        "the input read at tap (j, j) ",
-        lambda: _finished(SQUARE, _sums(SQUARE, reads_at=lambda i, j: (j, j))),
-    ),
     ("padding offset", "the other sign", lambda: _finished(TRANSPOSED, _sums(TRANSPOSED, sign=-1))),
     ("padding offset", "the other sign", lambda: _finished(GROUPED, _sums(GROUPED, sign=-1))),
     ("weights in another order", "x and y exchanged", _texels_exchanged),

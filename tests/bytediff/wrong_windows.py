@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import GUARD
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 
@@ -36,9 +35,6 @@ POINTWISE = bind(
         seed=6,
         features={"out_channels": 8},
     )
-)
-ROW = bind(
-    Case("q8ta_linear_gemv", SCALES, {"x": ((1, 40), "4W")}, "4W", seed=5, features={"out_channels": 18})
 )
 
 
@@ -117,36 +113,6 @@ def _ends_as_the_output() -> Made:
     return made(STRIDED, at)
 
 
-def _taps_apart() -> Made:
-    """Words of weights: two of channels for each tap, read as if there were three."""
-    words = np.asarray(DEPTHWISE.call.consts["weight"]).reshape(-1, 4).astype(np.int64)
-    words = np.concatenate([words, np.zeros((8, 4), np.int64)])
-
-    def of(held: np.ndarray, i: int, j: int, column: int) -> np.ndarray:
-        tap = i * 3 + j
-        return words[tap * 3 : tap * 3 + 2].reshape(-1)
-
-    return made(DEPTHWISE, inside, of)
-
-
-def _outputs_apart() -> Made:
-    """Words of weights of four outputs, each from twice the first output's place on; behind them lie guard words."""
-    p, consts = ROW.call.params, ROW.call.consts
-    held = np.zeros((20, 40), np.int8)
-    held[:18] = np.asarray(consts["weight"])
-    words = np.ascontiguousarray(held.reshape(20, 10, 4).swapaxes(0, 1)).reshape(-1, 4)
-    words = np.concatenate([words, np.full(20, GUARD, np.int32).view(np.int8).reshape(-1, 4)])
-    x, first = (
-        ROW.inputs["x"].unpack().astype(np.int64).reshape(10, 4),
-        np.arange(18) // 4 * 8 + np.arange(18) % 4,
-    )
-    acc = sum(words[k * 20 + first].astype(np.int64) @ x[k] for k in range(10))
-    wsum, scale = (np.asarray(consts[name]) for name in ("weight_sums", "weight_scales"))
-    t = (acc - p.in_zp * wsum).astype(F) * (scale * F(p.in_scale))
-    q = np.rint(t * (F(1) / F(p.out_scale)))
-    return ROW, (np.clip(q, -128 - p.out_zp, 127 - p.out_zp) + p.out_zp).astype(np.int8)[None, None, None]
-
-
 def _neighbours_added() -> Made:
     """A pointwise convolution that counts the next column, too; behind the last one there is the zero point."""
     p, consts, x = (
@@ -164,12 +130,10 @@ def _neighbours_added() -> Made:
 
 ROWS = (
     ("products miscounted", "the input of tap (0, 1) by the weights of tap (0, 0)", _neighbours_added),
-    ("weights read at another stride", "four outputs at 2 times its place", _outputs_apart),
     ("products miscounted", "tap (1, 1) counted once more", _taps_shuffled),
     ("products miscounted", "counted once less", _in_even_columns),
     ("unsigned lanes", "x read with its sign bit flipped", lambda: _sign_flipped(False)),
     ("unsigned lanes", "x and its border read with the sign bit flipped", lambda: _sign_flipped(True)),
     ("another layout's strides", "x read with the strides of the output", _strides_of_the_output),
     ("edge of the input", "as the output does", _ends_as_the_output),
-    ("weights read at another stride", "taps 3 words apart instead of 2", _taps_apart),
 )

@@ -64,16 +64,6 @@ def winograd(
 
 
 ROWS = (
-    (
-        "another operation",
-        "an input and its weight in F(4x4, 3x3): +",
-        lambda: winograd(4, join=lambda u, v: u + v),
-    ),
-    (
-        "another operation",
-        "an input and its weight in F(2x2, 3x3): -",
-        lambda: winograd(2, join=lambda u, v: v - u),
-    ),
     ("Winograd transform", "F(4x4, 3x3): input transform", lambda: winograd(4, 0, (4, 3), 2)),
     ("Winograd transform", "F(4x4, 3x3): weight transform", lambda: winograd(4, 1, (3, 2), 2)),
     ("Winograd transform", "F(4x4, 3x3): output transform", lambda: winograd(4, 2, (1, 4), 2)),

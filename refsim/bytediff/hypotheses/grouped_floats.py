@@ -19,7 +19,6 @@ from refsim.bytediff.hypotheses.grouped_rows import (
     close,
     floats,
     many_rows,
-    read_by_fours,
 )
 from refsim.core.qmath import flush, mul_add
 from refsim.ops.base.int4 import COLUMNS
@@ -171,19 +170,6 @@ def precisions(ev: Evidence) -> Iterator[Prediction]:
             if rows.explains(rows.finished(added(rows.sums(x, real, True, narrowed)))):
                 made = rows.finished(added(rows.sums(rows.x, real, True, narrowed)))
                 yield Prediction(f"{what} in binary64", ev.with_values(made))
-
-
-def inputs(ev: Evidence) -> Iterator[Prediction]:
-    """Rows whose blocks of four are read elsewhere."""
-    if not float_rows(ev) or not Floats.of(ev).small:
-        return
-    rows = Floats.of(ev)
-    real = rows.real(rows.scales)
-    with np.errstate(all="ignore"):
-        for what, x in read_by_fours(rows.x):
-            if rows.told(real, x):
-                made = rows.finished(added(rows.sums(x, real)))
-                yield Prediction(f"x: {what}", ev.with_values(made))
 
 
 def scales(ev: Evidence) -> Iterator[Prediction]:

@@ -88,34 +88,6 @@ def lane_places(rows: int, length: int, words: int) -> Iterator[tuple[str, np.nd
     yield "line and place exchanged", swapped, row // length % 4
 
 
-def fours(rows: int, k: int) -> Iterator[tuple[str, np.ndarray]]:
-    """(how, place) of the elements of rows that are read by fours: (row * blocks + block) * 4 + number."""
-    row, block, number = np.arange(rows)[:, None], np.arange(k)[None, :] // 4, np.arange(k)[None, :] % 4
-    blocks = k // 4
-    own = row * blocks + block
-    for each in (0, 1, 2, 3, 5, 8, 16):
-        yield f"blocks of four {each} elements apart", own * each + number
-    yield "4 added to the block's number, not multiplied", own + 4 + number
-    yield "the block's number divided by 4", own // 4 + number
-    yield "the number of blocks added", (row + blocks + block) * 4 + number
-    yield "blocks taken away", (row * blocks - block) * 4 + number
-    yield "blocks multiplied", row * blocks * block * 4 + number
-    for by in (1, -1):
-        yield f"the block {by:+d} away", (own + by) * 4 + number
-    for what, taken_as in (
-        ("backwards", 3 - number), ("the first for all", 0 * number), ("taken away", -number), ("doubled", 2 * number),
-        ("halved", number // 2), ("one behind", number + 1), ("one before", number - 1),
-    ):  # fmt: skip
-        yield f"numbers of a block: {what}", own * 4 + taken_as
-    for one in range(4):
-        for other in range(-3, 7):
-            if other != one:
-                yield (
-                    f"number {one} of a block read at {other}",
-                    own * 4 + np.where(number == one, other, number),
-                )
-
-
 def taken(flat: np.ndarray, at: np.ndarray) -> np.ndarray:
     """The elements at places, 0 outside."""
     inside = (at >= 0) & (at < len(flat))

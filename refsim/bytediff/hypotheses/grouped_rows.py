@@ -13,7 +13,6 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.hypotheses import grouped_places, quantizing, quotients
-from refsim.core.buffer import GUARD
 from refsim.core.qmath import flush
 from refsim.ops.base import group_linear, group_weights
 from refsim.ops.base.epilogue import align4
@@ -129,23 +128,6 @@ def steps(ev: Evidence) -> Iterator[Prediction]:
         yield from rows.tried((what, {"q": q}) for what, q in found)
 
 
-def words(ev: Evidence) -> Iterator[Prediction]:
-    """Quantized rows whose words of four are put together, or taken apart, wrongly."""
-    if not many_rows(ev):
-        return
-    rows = Rows.of(ev)
-    q = rows.right["q"]
-    fours = q.reshape(len(q), -1, 4)
-    zp = np.broadcast_to(rows.right["zp"][:, None, None], fours.shape)
-    joined = quantizing.joined(fours, zp)
-    yield from rows.tried((f"quantized rows: {what}", {"q": made.reshape(q.shape)}) for what, made in joined)
-    packed = np.ascontiguousarray(fours.astype(np.int8)).view("<i4")[..., 0]
-    read = quantizing.lanes_read(packed)
-    yield from rows.tried(
-        (f"quantized rows: lanes {what}", {"q": made.reshape(q.shape)}) for what, made in read
-    )
-
-
 def zero_points(ev: Evidence) -> Iterator[Prediction]:
     """The zero points of other rows; or in only one of the two places that use it."""
     if not many_rows(ev):
@@ -169,24 +151,6 @@ def zero_points(ev: Evidence) -> Iterator[Prediction]:
               ("not added to the activations", {"q": requantized(rows, 0 * own)}),
               ("added twice to the activations", {"q": requantized(rows, 2 * own)})])
     )  # fmt: skip
-
-
-def inputs(ev: Evidence) -> Iterator[Prediction]:
-    """Rows whose blocks of four are read elsewhere, before they are quantized."""
-    if not many_rows(ev):
-        return
-    rows = Rows.of(ev)
-    for what, x in read_by_fours(rows.x):
-        q = requantized(rows, rows.right["zp"], x=x)
-        yield from rows.tried([(f"x: {what}", {"q": q})])
-
-
-def read_by_fours(x: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(how, rows) that are read by fours at other places; guard words lie behind them."""
-    behind = np.full(x.size, GUARD, np.int32).view(F)
-    memory = np.concatenate([x.reshape(-1), behind])
-    for what, at in grouped_places.fours(*x.shape):
-        yield what, grouped_places.taken(memory, at)
 
 
 def requantized(

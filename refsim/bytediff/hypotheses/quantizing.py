@@ -8,8 +8,6 @@ import numpy as np
 
 F = np.float32
 _MOST = float(1 << 30)  # beyond any byte, within int32
-#: What is added to a number below 2**22 so that its integer part stands in the low bits: 3 * 2**22, and its bits.
-MAGIC = 0x4B400000
 
 
 def whole(y: np.ndarray) -> np.ndarray:
@@ -80,57 +78,6 @@ def stepped(x: np.ndarray, inv: np.ndarray, zp: np.ndarray) -> Iterator[tuple[st
             ("the scale is taken from 1, not 1 divided by it", x * (F(1) - scale)),
         ):  # fmt: skip
             yield what, clamped(whole(other), zp)
-
-
-def joined(q: np.ndarray, zp: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(what is wrong, the bytes) of words of four that are put together wrongly; ``q`` [.., 4], ``zp`` fits it.
-
-    By masked lanes that are ored at their places. And by digits to the base 256: each a float's low bits, from
-    which the exponent, the zero point and 128 are taken off again in all four at once.
-    """
-    lanes = q.astype(np.int64)
-    for each in (2, 4, 5, 6, 7, 9, 12, 16):
-        yield f"lanes {each} bits apart", _or((lanes & 255) << (each * np.arange(4)) & 0xFFFFFFFF)
-    for mask in (127, 254, 510, 15):
-        yield f"lanes masked by {mask} instead of 255", _or((lanes & mask) << (8 * np.arange(4)))
-    digit = MAGIC + lanes - zp
-    off = MAGIC - 128 - zp[..., 0]
-    right = [8, 8, 8]
-    for at, of in enumerate(("the first", "the second", "the third")):
-        for each in (0, 4, 7, 9, 16):
-            shifts = [each if k == at else by for k, by in enumerate(right)]
-            yield f"the bytes behind {of} moved by {each} bits", _digits(digit, off, shifts)
-        left_out = digit * (np.arange(4) != at + 1)
-        yield f"the byte behind {of} left out", _digits(left_out, off, right)
-    for what, other in (
-        ("128 not taken off", off + 128), ("64 taken off, not 128", off + 64), ("256 taken off, not 128", off - 128),
-        ("127 taken off, not 128", off + 1), ("129 taken off, not 128", off - 1),
-        ("-128 taken off, not 128", off + 256),
-        ("the zero point subtracted", off + 2 * zp[..., 0]), ("nothing taken off", 0 * off),
-    ):  # fmt: skip
-        yield f"bytes as digits: {what}", _digits(digit, other, right)
-    for factor in (0x01010100, 0x01010102, 0x02020202, -0x01010101, 0):
-        yield f"bytes as digits: the offset times {factor:#x}", _digits(digit, off, right, factor)
-    yield "the sign bit of each byte turned", _byte(lanes + 128)
-    yield "the sign bit of each byte set", (lanes & 127) - 128
-    yield "the sign bit of each byte cleared", lanes & 127
-
-
-def _or(parts: np.ndarray) -> np.ndarray:
-    return _bytes_of(np.bitwise_or.reduce(parts, axis=-1))
-
-
-def _digits(digit: np.ndarray, off: np.ndarray, shifts: list[int], factor: int = 0x01010101) -> np.ndarray:
-    total = digit[..., 3]
-    for lane in (2, 1, 0):
-        total = digit[..., lane] + ((total << shifts[lane]) & 0xFFFFFFFF)
-    return _bytes_of((total - off * factor) ^ 0x80808080)
-
-
-def _bytes_of(words: np.ndarray) -> np.ndarray:
-    """int64 [.., 4]: the signed bytes of words."""
-    unsigned = (words & 0xFFFFFFFF).astype("<u4")
-    return unsigned[..., None].view(np.int8).astype(np.int64)
 
 
 def lanes_read(words: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

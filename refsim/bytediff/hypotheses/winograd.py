@@ -79,17 +79,6 @@ def transform(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(f"F({shape.m}x{shape.m}, 3x3): {what}", problem.cells(matrices))
 
 
-def joined(ev: Evidence) -> Iterator[tuple[str, np.ndarray]]:
-    """(operation, cells) where transformed inputs and weights are added or subtracted, and not multiplied."""
-    if not _may_be(ev):
-        return
-    for shape in (_F4, _F2):
-        problem, matrices = _Problem(ev, shape), _matrices(shape)
-        for problem.joined, symbol in ((1, "+"), (-1, "-")):
-            if problem.fits(matrices):
-                yield f"F({shape.m}x{shape.m}, 3x3): {symbol}", problem.cells(matrices)
-
-
 def _may_be(ev: Evidence) -> bool:
     if not is_convolution(ev) or is_depthwise(ev) or ev.call.op.transposed:
         return False
