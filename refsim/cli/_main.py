@@ -10,9 +10,11 @@ import pkgutil
 import shlex
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import click
 
@@ -68,8 +70,25 @@ def _of_group(ctx: click.Context, name: str) -> str:
     return next((choices.asked(f"{PROGRAM} {one}") for one in inside if one.endswith(f" {name}")), "")
 
 
+@contextmanager
+def _pipe_closed() -> Iterator[None]:
+    """The status of a closed pipe, which click makes 1."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise click.exceptions.Exit(PIPE_CLOSED) from None
+
+
 class Verbs(Named):
     """Every public module of this package is a verb. Only the verb that is called gets imported."""
+
+    def make_context(self, *args: Any, **options: Any) -> click.Context:
+        with _pipe_closed():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _pipe_closed():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_"))

@@ -35,6 +35,7 @@ def usage(error: click.ClickException, given: Sequence[str], root: click.Command
         near = (
             _tried(ctx, error.option_name)
             or _elsewhere(ctx, error.option_name)
+            or _shortened(error.option_name, known)
             or choices.meant(error.option_name, known)
             or f"; {ctx.command_path} --help lists all"
         )
@@ -96,6 +97,12 @@ def _example_of(ctx: click.Context, option: str) -> str:
         return example
     values = one.type.choices[:1] if isinstance(one.type, click.Choice) else ()
     return f"{example} {option} {next(iter(values), None) or one.metavar or one.type.name.upper()}"
+
+
+def _shortened(option: str, known: Sequence[str]) -> str:
+    """Asks for the only option that begins like this one."""
+    longer = [name for name in known if name.startswith(option)]
+    return choices.asked(longer[0]) if len(longer) == 1 else ""
 
 
 def _elsewhere(ctx: click.Context, option: str) -> str:

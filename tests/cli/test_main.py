@@ -16,6 +16,7 @@ import pytest
 
 from refsim.cli import _main, _output
 from refsim.core.errors import DeviceError
+from refsim.core.status import PIPE_CLOSED
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
 VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
@@ -180,6 +181,18 @@ def test_a_closed_pipe_is_no_error(models: Path) -> None:
     command = f"{sys.executable} -m refsim.cli inspect {models}/mobilenet_v2_035_96.pte --json | head -1"
     done = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
     assert done.stdout == "{\n" and done.stderr == ""
+
+
+@pytest.mark.parametrize("given", [["--help"], ["inspect", "mixed_ops.pte", "--json"], ["diff", "--help"]])
+def test_nobody_reads_what_is_printed(given: list[str], models: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "refsim.cli", *given]
+    try:
+        done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=models)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (PIPE_CLOSED, b"")
 
 
 @pytest.mark.parametrize(

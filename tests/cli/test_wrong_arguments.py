@@ -106,6 +106,7 @@ def test_one_of_several_arguments_is_missing(given: str, example: str, desk: Pat
             "sweep --operator=q8ta_add",
             "OPERATORS stand without an option; for example: refsim sweep -n 1000 q8ta_add",
         ),
+        ("run x.pte --exec cpu", "No such option --exec; did you mean --executor?"),
         ("golden verify --rot x", "No such option --rot; did you mean --root?"),
     ],
 )
