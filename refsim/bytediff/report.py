@@ -17,7 +17,7 @@ from refsim.bytediff.pattern import summary
 from refsim.bytediff.search import SECONDS
 from refsim.bytediff.start import Start, explained
 from refsim.core import choices
-from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import Layout, layout
 from refsim.core.locate import at_byte
@@ -27,6 +27,7 @@ from refsim.ops.base.binding import BoundCase
 
 Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
+UNKNOWN = "unknown padding"
 TAIL = "allocation tail"
 
 
@@ -67,6 +68,8 @@ def diff(
     the differences listed. ``explain`` False: only what differs, without pattern and causes, which take their time.
     ``geometry`` is how the kernel was launched, if not as refsim launches its own. ``search`` is how many seconds the
     search for an edit of the kernel may take at most; 0: there is none.
+    An int8 array of the tensor's own shape, of two dims or more, holds its elements: padding, which it lacks, is then
+    not compared.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
     desc = _described(expected, actual, layout, shape, call)
@@ -75,7 +78,10 @@ def diff(
     want, want_tail = _buffer(expected, desc, "expected")
     got, got_tail = _buffer(actual, desc, "actual")
     compared = np.ones(len(cells(want)), bool)
-    if device and call is not None and desc.is_int8:
+    lacking = any(holds_elements(given, desc) for given in (expected, actual))
+    if lacking:
+        compared = byte_kinds(desc) == ByteKind.VALUE
+    elif device and call is not None and desc.is_int8:
         compared = call.call.device_defined()
     known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
     ev = Evidence(want, got, compared, call, previous, known | dict(others or {}), geometry)
@@ -90,7 +96,7 @@ def diff(
     report = Report(
         ev,
         title or f"{desc}",
-        (*_counts(ev), *_tail(want_tail, got_tail)),
+        (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail)),
         _differences(ev, legal, limit),
         int(ev.differing.sum()),
         {name: counts for name, (_, counts) in legal.items()},
@@ -124,6 +130,8 @@ def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.
         if given.desc != desc:
             raise RawBufferError(f"diff: {which}", "is another tensor", got=given.desc, need=desc)
         return given, np.zeros(0, np.uint8)
+    if holds_elements(given, desc):
+        return PackedBuffer.pack(np.asarray(given), desc.layout), np.zeros(0, np.uint8)
     raw = np.frombuffer(given, np.uint8) if isinstance(given, bytes) else given.view(np.uint8).reshape(-1)
     try:
         return PackedBuffer.from_raw(raw, desc.shape, desc.layout), raw[desc.nbytes :]
@@ -131,7 +139,17 @@ def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.
         raise RawBufferError(f"diff: {which}", error.what, got=error.got, need=error.need) from error
 
 
-def _counts(ev: Evidence) -> list[Count]:
+def holds_elements(given: Raw, desc: TensorDesc) -> bool:
+    """Whether this is an array of an int8 tensor's elements, which lacks its padding, and not its bytes.
+
+    An array of one dim is bytes wherever it has as many as the buffer.
+    """
+    if not isinstance(given, np.ndarray) or given.dtype != np.int8 or not desc.is_int8:
+        return False
+    return given.shape == desc.shape and (given.ndim > 1 or given.nbytes != desc.nbytes)
+
+
+def _counts(ev: Evidence, left_out: str) -> list[Count]:
     size = 1 if ev.desc.is_int8 else 4
     raw = ev.want != ev.got
     found = []
@@ -141,7 +159,8 @@ def _counts(ev: Evidence) -> list[Count]:
             found.append(Count(kind.label, int(mask.sum()) * size, _bytes_differing(ev, raw & mask), True))
     spared = ~ev.compared
     if spared.any():
-        found.append(Count(UNSPECIFIED, int(spared.sum()), int((raw & spared).sum()), False))
+        differing = 0 if left_out == UNKNOWN else int((raw & spared).sum())
+        found.append(Count(left_out, int(spared.sum()), differing, False))
     return found
 
 

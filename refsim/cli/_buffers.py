@@ -12,6 +12,7 @@ import numpy as np
 from refsim.bytediff import Report
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
+from refsim.bytediff.report import holds_elements
 from refsim.bytediff.text import styled
 from refsim.cli._apart import Telling, say_lines
 from refsim.cli._given import hints
@@ -20,6 +21,7 @@ from refsim.cli._output import not_written, remark, say, width, wrote
 from refsim.cli._verb import Lacking, Result
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
+from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -111,6 +113,7 @@ def raw_file(path: str) -> np.ndarray:
 def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
     """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size.
 
+    An array of its elements (int8) is given as it is, and a remark says that its padding is not compared.
     The file may also be the outputs of a run, as `refsim.device.single_output` takes them. FormatError for a folder,
     which names a buffer in it.
     """
@@ -118,16 +121,21 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
         size = TensorDesc(tuple(shape), layout).nbytes
         held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == size)
         raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
+    desc = TensorDesc(tuple(shape), layout)
     try:
-        raw, chosen = single_output.read(path, TensorDesc(tuple(shape), layout))
+        raw, chosen = single_output.read(path, desc)
+        elements = holds_elements(raw, desc)
         with naming(path):
-            PackedBuffer.from_raw(raw, tuple(shape), layout)
+            if not elements:
+                PackedBuffer.from_raw(raw, tuple(shape), layout)
     except RawBufferError as error:
         raise RawBufferError(
             error.where, error.what, got=error.got, need=error.need, hints=[*error.hints, *hints(path)]
         ) from error
     if chosen:
         remark(f"{path}: {chosen} was compared, the only one in it that is such a buffer")
+    if elements:
+        remark(f"{path}: an array holds no padding; its {counted(desc.numel, 'element')} were compared")
     return raw
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from refsim.bytediff.report import holds_elements
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
@@ -28,11 +28,11 @@ FORMS = "a raw buffer, an .npy, an .npz with one array that fits, or BASE of exe
 def read(path: str | os.PathLike[str], desc: TensorDesc) -> tuple[np.ndarray, str]:
     """The bytes of the buffer, uint8, and which of several arrays or files they are; empty if there is only one.
 
-    They are as the file has them: the size of a raw file is not checked.
+    They are as the file has them: the size of a raw file is not checked. An int8 array of the tensor's own shape holds
+    elements, and no padding; it is given as it is, if no array holds all bytes.
 
-    Arrays are words (int32) or bytes of an int8 buffer, of one dim, or the elements of a float one. An int8 array of
-    the tensor's own shape is refused: it holds elements, and no padding. RawBufferError or FormatError says what a file
-    holds that has not exactly one such array.
+    Other arrays are words (int32) or bytes of an int8 buffer, of one dim, or the elements of a float one.
+    RawBufferError or FormatError says what a file holds that has not exactly one such array.
     """
     name = os.fspath(path)
     if not os.path.exists(name):
@@ -78,30 +78,22 @@ def _only(name: str, arrays: Mapping[str, np.ndarray], desc: TensorDesc) -> tupl
     """The bytes of the array that can be this buffer."""
     tried = {key: _bytes(array, desc) for key, array in arrays.items()}
     fitting = [(found, key) for key, found in tried.items() if found is not None]
+    fitting = fitting or [(array, key) for key, array in arrays.items() if holds_elements(array, desc)]
     if len(fitting) == 1:
         return fitting[0] if len(arrays) > 1 else (fitting[0][0], "")
     got = choices.listed([f"{key} {one.dtype} {list(one.shape)}".strip() for key, one in arrays.items()])
     words = f"int32 [{desc.nbytes // 4}], its words, or int8 [{desc.nbytes}], its bytes"
-    need = words if desc.is_int8 else f"{desc.dtype} {list(desc.shape)}"
+    elements = f"{desc.dtype} {list(desc.shape)}"
+    need = f"{words}, or {elements}, its elements" if desc.is_int8 else elements
     what = "several arrays may be this buffer" if fitting else "no array of this buffer"
-    held = next((key for key, one in arrays.items() if desc.is_int8 and _elements(one, desc)), None)
-    chosen = ["--array", held] if held else []
-    hints = [shlex.join(["refsim", "pack", name, *chosen, "-l", str(desc.layout), "-o", "buffer.bin"])]
-    raise RawBufferError(
-        name, what, got=got, need=f"one {need}: {desc}", hints=[] if held is None or fitting else hints
-    )
-
-
-def _elements(array: np.ndarray, desc: TensorDesc) -> bool:
-    """Whether an array holds the elements of an int8 buffer, which lack its padding."""
-    return array.dtype == np.int8 and array.shape == tuple(desc.shape)
+    raise RawBufferError(name, what, got=got, need=f"one {need}: {desc}")
 
 
 def _bytes(array: np.ndarray, desc: TensorDesc) -> np.ndarray | None:
     """The bytes of a buffer that an array is; None if it is none of it."""
     if desc.is_int8:
         words = array.dtype.kind in "iu" and array.dtype.itemsize in (1, 4) and array.ndim == 1
-        if not words or _elements(array, desc) or array.nbytes != desc.nbytes:
+        if not words or holds_elements(array, desc) or array.nbytes != desc.nbytes:
             return None
         return np.ascontiguousarray(array).view(np.uint8)
     if array.dtype != desc.dtype or array.shape != tuple(desc.shape):

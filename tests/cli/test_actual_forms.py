@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from device.simulated import Runtime
 
+from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.formats.cases import read_folder
 from refsim.golden.store import default_root
 
@@ -74,11 +75,36 @@ def test_elements_of_a_float_buffer_are_judged(models: Path, tmp_path: Path, ref
     assert refsim("replay", case, "--actual", tmp_path / "out.npz").status == 1
 
 
+def test_an_array_of_elements_is_compared_without_padding(tmp_path: Path, refsim, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refsim("extract", "q8ta_add/2", "-o", "case").status == 0
+    expected = read_folder("case").expected
+    values, padding = expected.unpack(), int((expected.kinds() != ByteKind.VALUE).sum())
+    PackedBuffer.pack(values, expected.desc.layout, lane=99, word=99).raw.tofile("other_padding.bin")
+    assert padding
+    for status in (0, 1):
+        values.reshape(-1)[-1] ^= np.int8(status)
+        np.save("out.npy", values)
+        done = refsim("replay", "case", "--all-bytes", "--actual", "out.npy", "--json")
+        assert done.status == status
+        counts = {row["kind"]: row for row in done.json["counts"]}
+        assert counts["unknown padding"] == dict(
+            kind="unknown padding", bytes=padding, different=0, compared=False
+        )
+        assert counts["value"]["different"] == status and set(counts) == {"value", "unknown padding"}
+        shape = ",".join(map(str, values.shape))
+        for right in ("case/out.bin", "other_padding.bin"):
+            for pair in ((right, "out.npy"), ("out.npy", right)):
+                assert refsim("diff", *pair, "-l", expected.desc.layout.name, "-s", shape).status == status
+    said = refsim("replay", "case", "--actual", "out.npy").out.splitlines()[-1]
+    assert said == f"out.npy: an array holds no padding; its {values.size} elements were compared"
+
+
 def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:
     desc = read_folder("alone").expected.desc
     np.savez("short.npz", out0=alone[:3])
     np.savez("twice.npz", out0=alone, out1=alone)
-    np.save("elements.npy", np.zeros(desc.shape, np.int8))
+    np.save("elements.npy", np.zeros((*desc.shape, 2), np.int8))
     for number in range(2):
         alone.tofile(f"both-{number}.bin")
     for given, said in (
@@ -87,7 +113,7 @@ def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:
             f"no array of this buffer; got out0 int32 [3], need one int32 [{desc.nbytes // 4}], its words",
         ),
         ("twice.npz", "several arrays may be this buffer; got out0 int32"),
-        ("elements.npy", f"no array of this buffer; got int8 {list(desc.shape)}, need one int32"),
+        ("elements.npy", f"no array of this buffer; got int8 {[*desc.shape, 2]}, need one int32"),
         ("both", "not one output of this buffer; got both-0.bin of "),
         ("none", "none: cannot be read"),
     ):
