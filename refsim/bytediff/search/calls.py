@@ -55,6 +55,8 @@ def called(site: Site) -> Iterator[Alternative]:
             yield Alternative(call("max", node, zp), "relu")
     if name in ("f32", "requant", "mul_add", "np.float32", "as_f32"):
         yield Alternative(call("edit_half", node), "type", 1)
+    if name == "clamp" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Add):
+        yield Alternative(ast.BinOp(node, ast.Sub(), node.args[0].right), "subtracted")
     if name == "mul_add":
         yield from _products(site)
     if name == "range":

@@ -32,7 +32,7 @@ MOST_EVERY, MOST_CONFIRMED = 400, 40
 _ORDER = (
     "compare", "condition", "constant", "operand", "name", "order", "call", "fused", "relu", "bound", "unsigned",
     "lanes", "loop", "index", "arguments exchanged", "operands exchanged", "values exchanged", "operator", "sign",
-    "type", "rounded up", "statement",
+    "type", "rounded up", "subtracted", "statement",
 )  # fmt: skip
 
 

@@ -44,6 +44,7 @@ class Place:
 _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("unsigned", "", "", "unsigned lanes"),
     ("relu", "", "", "relu bound"),
+    ("subtracted", "", "", "zero point not folded"),
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
     ("fused", "", "", "fused multiply-add"),
     ("type", "", "half", "another precision"),
