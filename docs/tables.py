@@ -20,7 +20,10 @@ if str(ROOT / "docs") not in sys.path:  # a test loads this file by its path
 from page_tables import devices, json_keys, modules, operators, runtime  # noqa: E402
 
 PAGE = ROOT / "docs" / "numerics.md"
-PAGES = (PAGE, *(ROOT / "docs" / name for name in ("check.md", "modules.md", "own-kernels.md", "json.md")))
+PAGES = (
+    PAGE,
+    *(ROOT / "docs" / f"{name}.md" for name in ("check", "modules", "own-kernels", "json", "runtimes")),
+)
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
 #: The name of a table in its page -> what makes it.
