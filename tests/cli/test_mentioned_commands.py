@@ -118,7 +118,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "seg.exposed.pte": "device/mixed_ops.raw.pte", "seg.exposed.pte.json": "device/mixed_ops.raw.pte.json",
         "outputs.npz": "device/mixed_ops.raw.npz", "net.pte": "devtools/net.pte", "net.etdp": "devtools/net.etdp",
         "net.bin": "devtools/net.bin", "phone.json": "../../refsim/core/profiles/nvidia.json",
-        "fcn_add.pte": "dynamic/fcn_add.pte",
+        "fcn_add.pte": "dynamic/fcn_add.pte", "mine.json": "../../refsim/check/runtimes/main.json",
     }.items():  # fmt: skip
         shutil.copy(DATA / source, folder / name)
     good = np.random.default_rng(0).integers(0, 255, 64 * 56 * 56, np.uint8)
