@@ -40,6 +40,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     return {bug.id: bug.compiled(tmp_path_factory.mktemp(bug.id)) for bug in wanted}
 
 
+@pytest.mark.long
 @needs_tools
 def test_seeded_bugs_are_found_and_nearly_all_are_named(
     folder: Path, compiled: dict[str, bytes], refsim
