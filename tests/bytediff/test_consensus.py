@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from wrong_kernels import CONV, conv
 
 from refsim.bytediff import Report, diff
@@ -24,6 +25,7 @@ def wrong(seed: int, **bug: object) -> Report:
     return diff(expected, actual, call=bound, device=True, limit=1)
 
 
+@pytest.mark.long
 def test_one_case_may_fit_several_causes_and_all_together_fit_one() -> None:
     """A window whose sides are exchanged: some data fits more than that."""
     reports = [wrong(seed, exchange=True) for seed in (1, 2, 3)]
@@ -34,6 +36,7 @@ def test_one_case_may_fit_several_causes_and_all_together_fit_one() -> None:
     assert others == sorted(others, key=lambda r: (-r.exact, -r.score))
 
 
+@pytest.mark.long
 def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
     report, other = wrong(1, border=0), wrong(2, border=0)
     lucky = replace(report.causes[0], name="luck", whole=True)

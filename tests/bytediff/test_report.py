@@ -41,6 +41,7 @@ def test_equal_buffers_are_the_same() -> None:
     assert report.same and not report.causes and not report.pattern and not report.differences
 
 
+@pytest.mark.long
 def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:
     for byte in range(0, GOOD.desc.nbytes, 7):
         report = refsim.diff(GOOD, changed(byte), call=ADD)

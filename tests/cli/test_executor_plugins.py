@@ -111,6 +111,7 @@ def test_golden_verify_counts_what_it_refuses(refsim) -> None:
     done.refused("executor vendor: not one of its own kernels ran; got the library has no such kernel")
 
 
+@pytest.mark.long
 def test_sweep_runs_it(refsim, tmp_path: Path) -> None:
     given = (
         "sweep",

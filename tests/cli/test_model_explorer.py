@@ -70,6 +70,7 @@ def results(path: Path, nodes: set[str]) -> dict[str, dict[str, str]]:
     return dict(held["results"])
 
 
+@pytest.mark.long
 def test_verdicts_of_bisect(refsim, models: Path, tmp_path: Path) -> None:
     nodes = {node["id"] for node in exported(refsim, models / "linear_head.pte", tmp_path)}
     x = ("-i", models / "linear_head.io.npz")

@@ -51,6 +51,7 @@ def test_bisect(refsim, tmp_path: Path) -> None:
     assert "origin: 14 of 14 operators found" in done.out
 
 
+@pytest.mark.long
 def test_triage(refsim, tmp_path: Path) -> None:
     assert refsim("expose", FILE, "-o", tmp_path / "e.pte").status == 0
     made = Runtime((tmp_path / "e.pte").read_bytes()).run(load(FILE).random_inputs(0))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.long
 def test_bisect_blames_nobody_for_other_inputs(models: Path, tmp_path: Path, refsim) -> None:
     model, dump = models / "linear_head.pte", tmp_path / "dump"
     assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0
@@ -47,6 +48,7 @@ def test_only_a_seed_that_draws_those_inputs_is_proposed(models: Path, tmp_path:
     refsim(*given).refused("not a sidecar")
 
 
+@pytest.mark.long
 def test_bisect_finds_the_inputs_of_the_run(models: Path, tmp_path: Path, refsim) -> None:
     """Buffers that do not say of which inputs they are, and the float input is none of them."""
     model, dump = models / "linear_head.pte", tmp_path / "dump"

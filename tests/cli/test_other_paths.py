@@ -165,6 +165,7 @@ def test_a_file_that_is_not_exposed_and_one_that_is(
 # --- diff of folders ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_diff_of_dumps_names_one_buffer_and_the_verbs_for_all(
     refsim, head, dump: Path, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
     assert "workgroup" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_the_same_as_json(folder: Path, refsim) -> None:
     put(folder, CONV, BINARY)
     done = refsim("shaders", folder, "q8ta_conv2d_general", "--json", "--limit", "2")
@@ -219,6 +220,7 @@ def test_the_same_as_json(folder: Path, refsim) -> None:
     )
 
 
+@pytest.mark.long
 def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
     put(folder, CONV, BINARY)
     done = refsim(
@@ -230,6 +232,7 @@ def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
     assert int(rows["q8ta_relu"][0]) > 30
 
 
+@pytest.mark.long
 def test_what_was_compiled_last_is_what_the_first_word_is_about(folder: Path, refsim) -> None:
     """Its own line comes before the table of all; a wrong case is told before its causes."""
     for path in folder.glob("*.spv"):

@@ -39,6 +39,7 @@ def flip(dump: Path, name: str) -> None:
 EXCHANGED = "delegate0_v20 where delegate0_v24 should be, and the other way round"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("wrong", [(), ("v28",), ("v28", "v31")])
 def test_bisect_recognises_two_exchanged_buffers(wrong, dump: Path, refsim, head) -> None:
     """v24's operator reads v20, and other operators may be wrong as well."""
@@ -80,6 +81,7 @@ def test_run_says_that_two_recorded_buffers_are_exchanged(dump: Path, refsim, he
     assert f"two buffers are exchanged in dump: {EXCHANGED}" in refsim(*given, "--json").json["notes"]
 
 
+@pytest.mark.long
 def test_bisect_explains_an_operator_that_is_right_but_not_for_its_dumped_inputs(
     dump: Path, refsim, head
 ) -> None:
@@ -116,6 +118,7 @@ def test_diff_says_what_the_sidecars_of_two_buffers_tell(dump: Path, refsim, hea
     assert done.status == 0 and line in done.out.splitlines()
 
 
+@pytest.mark.long
 def test_a_case_of_a_model_knows_its_value(dump: Path, refsim, head) -> None:
     assert refsim("extract", *head, "-n", "delegate0_v20", "-o", "case").status == 0
     assert json.loads(Path("case/case.json").read_text())["value"] == "delegate0_v20"

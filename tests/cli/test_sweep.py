@@ -136,6 +136,7 @@ def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeyp
     )
 
 
+@pytest.mark.long
 def test_a_failure_names_every_cause_that_fits_as_well(refsim, monkeypatch, tmp_path: Path) -> None:
     """Little is left of a case that was made small: several causes predict it, and none of them stands alone."""
 

@@ -88,6 +88,7 @@ def test_a_device_that_fuses_is_legal(tmp_path: Path) -> None:
     assert all("nvidia" in v.profiles for v in found.suspects)
 
 
+@pytest.mark.long
 def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
     found = triage([(path, [saved(changed(outputs, 2, 5), tmp_path / "o.npz")])], given("linear_head"))
@@ -101,6 +102,7 @@ def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
     assert "refsim replay &lt;x&gt;" in page and 'class="wrong"' in page
 
 
+@pytest.mark.long
 def test_outputs_that_were_exchanged(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
     outputs[2], outputs[3] = outputs[3], outputs[2]  # of the same size
@@ -125,6 +127,7 @@ def test_outputs_that_were_exchanged_behind_a_byte_that_differs(tmp_path: Path) 
         triage([(file, [tmp_path / "o.npz"])], given("refine_seg"))
 
 
+@pytest.mark.long
 def test_runs_that_part(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
     runs = []

@@ -241,6 +241,7 @@ def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("op", "defect"),
     [

@@ -132,6 +132,7 @@ class Together(EmulatedExecutor):
         return super().run_batch(work)
 
 
+@pytest.mark.long
 def test_what_an_executor_takes_at_once_runs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration has the outcome that it has by itself."""
     monkeypatch.setattr(chunk, "SECONDS", 3600.0)  # a machine that is busy finds the smallest cases too
