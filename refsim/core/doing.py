@@ -20,10 +20,11 @@ T = TypeVar("T")
 #: Kinds of news: a piece of work begins; limits of time stand still; they go on.
 WORKING, PAUSED, RESUMED = "working", "paused", "resumed"
 Tell = Callable[[str, str], None]
-MOST_LETTERS = 200
+MOST_LETTERS = 400
 
 _tell: Tell | None = None
 _frames = False
+_around = threading.local()
 _lock = threading.Lock()
 _pauses = 0
 
@@ -47,13 +48,20 @@ def working(what: object) -> None:
 
 
 def during(what: object, function: Callable[..., T], *arguments: object) -> T:
-    """Call a function, and let it be known what it is called for."""
+    """Call a function, and let it be known what it is called for, and what that is a part of."""
     if _frames:
         code = _frame.__code__.replace(co_name=str(what)[:MOST_LETTERS])
         result: T = FunctionType(code, globals())(function, arguments)
         return result
-    working(what)
-    return function(*arguments)
+    if _tell is None:
+        return function(*arguments)
+    outer = getattr(_around, "what", "")
+    _around.what = f"{outer}, {what}" if outer else str(what)
+    try:
+        working(_around.what)
+        return function(*arguments)
+    finally:
+        _around.what = outer
 
 
 def _frame(function: Callable[..., T], arguments: tuple[object, ...]) -> T:

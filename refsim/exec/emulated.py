@@ -37,17 +37,18 @@ class EmulatedExecutor(Executor):
         push = np.array(launch.push, np.uint32).view(np.int32)
         written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words
         given = ((z, y, x), spec, push, *(_writable(words) for words in inputs))
+        what = doing.kernel(_module_of(kernel), launch.shader)
         with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
             try:
-                kernel(*given, written)
+                doing.during(what, kernel, *given, written)
             except (LookupError, ArithmeticError, ValueError) as error:
                 failed = error if x * y * z > MOST_PLAIN else _plain_error(kernel, given, out.words) or error
-                doing.note(failed, f"while {doing.kernel(_module_of(kernel), launch.shader)} ran")
+                doing.note(failed, f"while {what} ran")
                 raise failed from None
         try:
             out.check_guards(launch.shader)
         except GuardError as error:
-            doing.note(error, f"after {doing.kernel(_module_of(kernel), launch.shader)} ran")
+            doing.note(error, f"after {what} ran")
             raise
         return out
 

@@ -18,8 +18,11 @@ from examples import UNARY
 from refsim.core import doing
 from refsim.core.errors import DeviceError
 from refsim.exec import process
+from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.factory import executor_named
 from refsim.exec.process import Ended, Silent, Worker
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 
 ROOT = Path(__file__).parents[2]
 
@@ -53,6 +56,16 @@ class Work:
     def crash(self) -> None:
         doing.during("node 5 of delegate 0", ctypes.string_at, 0)
 
+    def crash_in_a_kernel(self, executor: str) -> None:
+        bound = bind(OPS["q8ta_relu"].example)
+        runner = executor_named(executor)
+        runner.run_call(bound.call, bound.inputs)
+        if executor == "cpu":
+            JobList.run = _crash  # type: ignore[method-assign]
+        else:
+            OPS["q8ta_relu"].kernel._compiled = _crash  # type: ignore[union-attr]
+        doing.during("case 8", runner.run_call, bound.call, bound.inputs)
+
     def large(self) -> bytes:
         return bytes(5_000_000)
 
@@ -64,6 +77,10 @@ class Work:
     def answers(self) -> int:
         """The pipe on which this process answers."""
         return next(n for n in range(3, 64) if _is_pipe(n))
+
+
+def _crash(*given: object) -> None:
+    ctypes.string_at(0)
 
 
 def _is_pipe(number: int) -> bool:
@@ -108,6 +125,13 @@ def test_a_crash_says_what_was_done_and_where() -> None:
     assert error.working == "node 5 of delegate 0"
     fatal, inner, *_ = error.last_lines
     assert fatal == "Fatal Python error: Segmentation fault" and "string_at" in inner
+
+
+@pytest.mark.parametrize("executor", ["cpu", "cpu:emulated"])
+def test_a_crash_says_which_kernel_ran(executor: str) -> None:
+    with Worker(Work, where="work") as worker, pytest.raises(Ended) as caught:
+        worker.call("crash_in_a_kernel", executor)
+    assert caught.value.working.startswith("case 8, kernel of refsim/")
 
 
 def test_nobody_listens_and_nothing_is_told() -> None:

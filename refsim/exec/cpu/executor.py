@@ -107,12 +107,12 @@ class NativeExecutor(Executor):
             between = {name: _between(size) for job in ready.jobs for name, size in job.temps}
             buffers |= {name: block[FAR_WORDS:] for name, block in between.items()}
             ready.bind({name: words.ctypes.data for name, words in buffers.items()})
-            ready.run()
+            doing.during(ready, ready.run)
             try:
                 ready.check_scratch(prepared.call.op.name)
                 _check_guards(prepared.call.op.name, between, out)
             except GuardError as error:
-                doing.note(error, f"after {ready.told} ran")
+                doing.note(error, f"after {ready} ran")
                 raise
         return out
 

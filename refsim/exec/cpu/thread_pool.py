@@ -77,8 +77,7 @@ class JobList:
             self._table_at, len(self.jobs), self._shared_at, self._scratch_table.ctypes.data
         )
 
-    @property
-    def told(self) -> str:
+    def __str__(self) -> str:
         """The kernels of the jobs, each with the file that writes it."""
         return compiled.told(kernel for job in self.jobs for kernel in job.kernels)
 
