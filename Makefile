@@ -26,7 +26,7 @@ $(VENV)/.installed: setup.cfg pyproject.toml gpu/requirements-build.txt
 	  echo "make: $(PYTHON) cannot make environments, venv or ensurepip is missing; fix: apt-get install python3-venv"; exit 2; }
 	@echo "== setting up $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(RUN) pip install --quiet --editable '.[test]' || { echo "make: pip could not install refsim, see above"; exit 2; }
+	@$(RUN) pip install --quiet --editable '.[test,webgpu]' || { echo "make: pip could not install refsim, see above"; exit 2; }
 	@$(VENV)/bin/python -c 'import sysconfig; open(sysconfig.get_path("purelib") + "/refsim-checkout.pth", "w").write("$(CURDIR)\n")'
 	@touch $@
 

@@ -129,7 +129,8 @@ class Evidence:
         """The dispatch that writes the buffer, if the call is known."""
         if self.geometry is not None:
             return self.geometry.launch
-        return None if self.bound is None else self.call.dispatches()[-1].launch
+        steps = [] if self.bound is None else self.call.dispatches()
+        return steps[-1].launch if steps else None
 
     @cached_property
     def items(self) -> np.ndarray:

@@ -32,8 +32,9 @@ class Geometry:
     def of(cls, call: Call, last: WrittenOutput) -> Geometry:
         """How a host launches the module that writes a call's output."""
         x, y, z = (-(-size // local) for size, local in zip(last.global_size, last.local, strict=True))
+        steps = call.dispatches()
         launch = replace(
-            call.dispatches()[-1].launch,
+            steps[-1].launch if steps else Launch(last.shader, call.out, (), (), last.global_size),
             global_size=last.global_size,
             local=last.local,
             tile=(1, 1, 1),

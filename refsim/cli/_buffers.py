@@ -160,10 +160,10 @@ def launched(runner: Executor | None, call: Call) -> Geometry | None:
     return None if last is None else Geometry.of(call, last)
 
 
-def written_by(module: str, stores: Sequence[tuple[str, str]]) -> Iterator[str]:
+def written_by(module: str, stores: Sequence[tuple[str, str]], suffix: str = SUFFIX) -> Iterator[str]:
     """The module that wrote an output, and the lines of its source that did, as lines of text."""
     if module:
-        yield f"written by {module}{SUFFIX}"
+        yield f"written by {module}{suffix}"
     for place, source in stores[:MOST_STORES]:
         yield f"stored at {place}" + (f": {source}" if source else "")
     if len(stores) > MOST_STORES:

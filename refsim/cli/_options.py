@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: How many differences are listed unless --limit says so.
 LIMIT = 10
 #: The names of executors, for help texts.
-EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR or NAME[:ARGUMENTS] of another package"
+EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, wgsl:DIR or NAME[:ARGUMENTS] of another package"
 
 
 class LayoutType(click.ParamType):

@@ -14,7 +14,6 @@ from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
 from refsim.cli._shaders_build import MOST_NAMES, Build
 from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.formats.module_folder import SUFFIX
 from refsim.golden.apart import rivals, told
 from refsim.golden.judge import SAME
 from refsim.modules import inventory
@@ -36,7 +35,7 @@ def print_folder(build: Build, once: bool) -> None:
     strangers = inventory.strangers(build.folder.names(), build.own)
     near = [row for row in strangers if row[1]]
     for name, meant in near[:MOST_NAMES]:
-        say(f"unknown: {name}{SUFFIX}, did you mean {meant}{SUFFIX}?")
+        say(f"unknown: {name}{build.suffix}, did you mean {meant}{build.suffix}?")
     if len(near) > MOST_NAMES:
         say(f"unknown: {choices.more(len(near) - MOST_NAMES)}")
     others = sum(not meant for _, meant in strangers)
@@ -175,7 +174,7 @@ def telling(build: Build, found: Explained) -> list[tuple[str, bool]]:
 def written(build: Build, found: Explained) -> Iterator[str]:
     """The module that wrote the output, and the lines of its source that did."""
     module = build.writer(found.tried.candidate.bound.call)
-    for line in written_by(module, build.stores(module)):
+    for line in written_by(module, build.stores(module), build.suffix):
         yield f"  {line}"
 
 
@@ -191,7 +190,7 @@ def sentence(build: Build, outcome: FolderOutcome) -> str:
     count = tally(outcome.counts)
     took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
     if outcome.right and build.broken:
-        return f"wrong: {', '.join(f'{name}{SUFFIX}' for name in build.broken)} cannot be read; {took}"
+        return f"wrong: {', '.join(f'{name}{build.suffix}' for name in build.broken)} cannot be read; {took}"
     if not outcome.cases:
         return f"nothing ran: {nothing(build)}"
     if outcome.right:

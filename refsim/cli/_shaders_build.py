@@ -22,21 +22,22 @@ from refsim.core.errors import (
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.isolated import IsolatedExecutor
-from refsim.formats import kernels, profiles
+from refsim.formats import kernels, profiles, wgsl
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
+from refsim.formats.wgsl import Source
 from refsim.golden.store import default_root
 from refsim.modules import CASES, inventory
-from refsim.modules.folder import Folder
+from refsim.modules.folder import SPIRV, WGSL, Folder
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
-from refsim.ops.base.module_call import HostFeatures, output_binding, why_not, written
+from refsim.ops.base.module_call import DeclaredInterface, HostFeatures, output_binding, why_not, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
 from refsim.spirv.own import is_own
-from refsim.spirv.reflect import Interface, interface
+from refsim.spirv.reflect import interface
 
 MOST_NAMES = 5
 #: Where a user finds the operators that modules of ExecuTorch's names compute.
@@ -64,10 +65,12 @@ class Build:
         self.path, self.executor, self._index = path, executor, index
         self.wanted, self._options = tuple(wanted), tuple(options)
         self.inside, self.own = kernels.rows_of(path)
-        self.folder = Folder(self.inside, inventory.known(self.own))
+        self.flat = kernels.is_wgsl(self.own)
+        self.folder = Folder(self.inside, inventory.known(self.own), WGSL if self.flat else SPIRV)
         self._theirs = {shader.name for row in self.own.values() for shader in row.shaders}
         self.modules: dict[str, Module] = {}
-        self.interfaces: dict[str, Interface] = {}
+        self.sources: dict[str, Source] = {}
+        self.interfaces: dict[str, DeclaredInterface] = {}
         self.damaged: dict[str, str] = {}
         self.read(self.folder.names())
         self.operators = self._operators()
@@ -77,16 +80,25 @@ class Build:
         self.profiles = tuple(dict.fromkeys((CANONICAL, own_numerics)))
         self.verification: Verification
 
+    @property
+    def suffix(self) -> str:
+        """How the modules' files end."""
+        return self.folder.kind.suffix
+
     def read(self, names: Collection[str]) -> None:
         """Read these modules of the folder again."""
         for name in names:
-            for held in (self.modules, self.interfaces, self.damaged):
+            for held in (self.modules, self.sources, self.interfaces, self.damaged):
                 held.pop(name, None)
             if name not in self.folder.watched or name not in self.folder.names():
                 continue
-            where = f"{name}{SUFFIX}"
+            where = f"{name}{self.suffix}"
             try:
-                module = Module.parse(bytes(read_file(Path(self.inside) / where)), where)
+                data = bytes(read_file(self.folder.file(name)))
+                if self.flat:
+                    self.interfaces[name] = self.sources[name] = wgsl.parse(data, name)
+                    continue
+                module = Module.parse(data, where)
                 if not module.functions:
                     raise module.error("ends before its functions")
                 declared = interface(module)
@@ -111,7 +123,7 @@ class Build:
     def rows(self) -> list[inventory.ModuleRow]:
         """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
         found = inventory.rows(self.folder.names(), self.damaged, self.own)
-        kernels = {kernel for op in self.wanted if op in OPS for kernel in inventory.kernels(op)}
+        kernels = {kernel for op in self.wanted if op in OPS for kernel in inventory.computing(op, self.own)}
         return [row for row in found if not kernels or row.operator in kernels]
 
     @property
@@ -124,7 +136,11 @@ class Build:
         """The operators with kernels that are not upstream's, and the numerics that these may have besides."""
         found = {}
         for name in self.operators:
-            used = [self.own[kernel].own for kernel in (name, *inventory.kernels(name)) if kernel in self.own]
+            used = [
+                self.own[kernel].own
+                for kernel in (name, *inventory.computing(name, self.own))
+                if kernel in self.own
+            ]
             if used:
                 words = {own.rounding for own in used if own is not None and own.rounding}
                 found[name] = tuple(PROFILES[word] for word in sorted(words))
@@ -182,9 +198,10 @@ class Build:
 
     def stores(self, module: str) -> list[tuple[str, str]]:
         """(place, source line) of each store to the module's output; empty without line numbers."""
-        return (
-            stored(self.modules[module], output_binding(module, self.own)) if module in self.modules else []
-        )
+        binding = output_binding(module, self.own)
+        if module in self.sources:
+            return self.sources[module].stores(binding)
+        return stored(self.modules[module], binding) if module in self.modules else []
 
     def _nothing(self) -> FormatError:
         """Why nothing can be checked here: refsim's own modules, files of other names, or a folder too far up."""
@@ -220,8 +237,8 @@ class Build:
             if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
                 raise self._unknown(name, found)
             if name not in found:
-                rows = [row for row in self.rows if row.operator in inventory.kernels(name)]
-                files = [row.module + SUFFIX for row in rows if row.variant != inventory.PACKS]
+                rows = [row for row in self.rows if row.operator in inventory.computing(name, self.own)]
+                files = [row.module + self.suffix for row in rows if row.variant != inventory.PACKS]
                 if self.broken:
                     raise FormatError(
                         self.path, f"no module computes {name}: {choices.first(self.broken.values(), 1)}"
@@ -243,11 +260,11 @@ class Build:
 
     def _there(self) -> str:
         near = [
-            f"{name}{SUFFIX} ({meant}?)"
+            f"{name}{self.suffix} ({meant}?)"
             for name, meant in inventory.strangers(self.folder.names(), self.own)
             if meant
         ]
-        return choices.first(near, MOST_NAMES) or f"{len(self.folder.names())} {SUFFIX} files"
+        return choices.first(near, MOST_NAMES) or f"{len(self.folder.names())} {self.suffix} files"
 
 
 def owned(folder: Path, names: Sequence[str]) -> list[str]:
@@ -300,11 +317,14 @@ def opened(
     try:
         runner.begin_opening()
         build = Build(path, runner, device, variant, images, profile, wanted, options)
+        if build.flat and (variant or images or sanitized):
+            need = "neither --variant, --images nor --sanitize"
+            raise ParameterError(f"shaders {path}", "options for SPIR-V, but it has WGSL", need=need)
         trial = ModuleTrial(runner, build.profiles, geometry=build.geometry, own=build.rounding)
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
-        upstream = _recordings() if recorded else None
+        upstream = _recordings() if recorded and not build.flat else None  # they are of packed tensors
         build.verification = Verification(
-            trial, count, upstream, pattern, build.takes, layouts, sanitized, repeats
+            trial, count, upstream, pattern, build.takes, build.flat, layouts, sanitized, repeats
         )
         if recorded:
             build.verification.check_pattern(build.operators)

@@ -12,12 +12,17 @@ from refsim.exec.executor import Executor, ExecutorInfo
 
 #: The part of an executor's name before the colon -> the module that opens such executors. The module has
 #: ``open_named(rest, threads)``, which returns None for an unknown ``rest``, and ``executors()``.
-BACKENDS = {"cpu": "refsim.exec.cpu", "gpu": "refsim_gpu", "spv": "refsim_gpu.modules"}
+BACKENDS = {
+    "cpu": "refsim.exec.cpu",
+    "gpu": "refsim_gpu",
+    "spv": "refsim_gpu.modules",
+    "wgsl": "refsim_gpu.wgsl",
+}
 
 #: What every machine has.
 ALWAYS = ("cpu", "cpu:emulated")
 #: What can be asked for, as errors list it.
-NAMES = (*ALWAYS, "gpu", "gpu:N", "spv:DIR")
+NAMES = (*ALWAYS, "gpu", "gpu:N", "spv:DIR", "wgsl:DIR")
 
 
 def backend(kind: str) -> Any:
@@ -41,7 +46,8 @@ def executor_named(name: str, threads: int = 1) -> Executor:
     ``cpu`` runs native kernels, and emulated kernels where there is no native one. ``cpu:emulated`` runs only
     emulated kernels. ``gpu`` and ``gpu:N`` run on Vulkan device N through Kompute; ``gpu:N@coop=off`` without
     cooperative matrices. ``spv:DIR`` runs there the SPIR-V modules that another build left in the folder DIR;
-    ``spv:DIR@OPTIONS`` says which device and which modules. ``threads`` is used by ``cpu`` only. Any other
+    ``spv:DIR@OPTIONS`` says which device and which modules. ``wgsl:DIR`` and ``wgsl:DIR@DEVICE`` run WGSL kernels on
+    flat tensors, through the package wgpu. ``threads`` is used by ``cpu`` only. Any other
     name, ``NAME`` or ``NAME:ARGUMENTS``, is that of an executor of an installed package (`refsim.exec.plugin`).
 
     Raises ParameterError for an unknown name, DeviceError or MissingDependencyError if the device cannot be used,

@@ -46,6 +46,10 @@ def _words(value: Any) -> bool:
     return isinstance(value, list) and all(map(_word, value)) and len(value) <= MAX_WORDS
 
 
+def _named_words(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_word, value.values())) and len(value) <= MAX_WORDS
+
+
 def _bindings(value: Any) -> bool:
     return isinstance(value, list) and 0 < len(value) <= MAX_WORDS and all(map(_binding, value))
 
@@ -80,7 +84,7 @@ def _weight(value: Any) -> bool:
 
 #: The keys of an operator's table.
 KEYS: Mapping[str, Key] = {
-    "module": Key("a file name", _text, "the module, a `.spv` file in the same folder", True),
+    "module": Key("a file name", _text, "the module, a `.spv` or `.wgsl` file in the same folder", True),
     "bindings": Key(
         "a list of words, or of `{ uniform = [WORD...] }` and `{ buffer = [WORD...] }`",
         _bindings,
@@ -88,7 +92,11 @@ KEYS: Mapping[str, Key] = {
         True,
     ),
     "push": Key("a list of words", _words, "the push constants, 32 bits each, without holes"),
-    "spec": Key("a list of words", _words, "specialization constants from id 0 on"),
+    "spec": Key(
+        "a list of words; of WGSL a table: override constant = word",
+        lambda value: _words(value) or _named_words(value),
+        "specialization constants from id 0 on, or override constants by name",
+    ),
     "global": Key(
         "three words, or one of the rules of [modules.md](modules.md#sizes)",
         lambda value: _text(value) or _three(value),
@@ -98,7 +106,7 @@ KEYS: Mapping[str, Key] = {
     "local": Key(
         "three numbers, or one of the rules of [modules.md](modules.md#sizes)",
         lambda value: _text(value) or (_three(value) and all(type(one) is int for one in value)),
-        "the workgroup; without this key it is what the module itself declares",
+        "the workgroup; without this key it is what the module itself declares. WGSL needs it",
     ),
     "layouts": Key(
         "a table: tensor = a list of layouts",
@@ -130,3 +138,5 @@ KEYS: Mapping[str, Key] = {
         "`any` if the kernel leaves padding to chance; then it is not compared. `defined` if nothing is said",
     ),
 }
+#: Keys that say nothing of a WGSL kernel, whose tensors are flat buffers.
+SPIRV_ONLY = ("push", "layouts", "images", "dot_product")

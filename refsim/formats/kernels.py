@@ -1,7 +1,8 @@
 """Kernels that are not ExecuTorch's: a TOML file that says how they are called. docs/own-kernels.md explains its keys.
 
-The file lies beside the modules. It has one table per operator; kernel_keys.py has the keys of a table. All words are
-looked up in a small call of the operator when the file is read, so that a slip is found before anything runs.
+The modules are all SPIR-V, or all WGSL for a runtime whose tensors are flat. The file lies beside them. It has one
+table per operator; kernel_keys.py has the keys of a table. All words are looked up in a small call of the operator when
+the file is read, so that a slip is found before anything runs.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.layout import layout
+from refsim.formats import wgsl
 from refsim.formats.file import held, quote, read_file
-from refsim.formats.kernel_keys import KEYS, PADDING
-from refsim.formats.module_folder import SUFFIX as MODULE_SUFFIX
+from refsim.formats.kernel_keys import KEYS, PADDING, SPIRV_ONLY
+from refsim.formats.module_folder import SUFFIX as SPIRV_SUFFIX
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host import expression
@@ -29,6 +32,8 @@ from refsim.ops.base.host.words import CallSite
 from refsim.ops.base.module_call import dispatches
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.flat import call as flat
+from refsim.ops.flat.table import FLAT
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -38,6 +43,8 @@ else:
 NAME = "refsim.toml"
 SUFFIX = ".toml"
 MAX_BYTES = 1 << 20
+#: How the runtime of upstream calls the WGSL of its own source tree.
+UPSTREAM_WGSL = Path(__file__).with_name("upstream_wgsl.toml")
 
 
 def find(path: str | os.PathLike[str]) -> tuple[str, str | None]:
@@ -53,13 +60,27 @@ def find(path: str | os.PathLike[str]) -> tuple[str, str | None]:
 
 
 def rows_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, ModuleCall]]:
-    """(The folder of modules, how kernels of operators are called) for a folder, or for the file of one."""
+    """(The folder of modules, how kernels of operators are called) for a folder, or for the file of one.
+
+    WGSL without such a file is called as upstream calls its own.
+    """
     folder, file = find(path)
-    return folder, {} if file is None else read(file)
+    if file is not None:
+        return folder, read(file)
+    there = wgsl.sources(folder) if not any(Path(folder).glob(f"*{SPIRV_SUFFIX}")) else {}
+    return folder, read(UPSTREAM_WGSL, there) if there else {}
 
 
-def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
-    """Operator -> how its kernel is called. FormatError, naming file, line and key, for what is wrong with the file."""
+def is_wgsl(rows: Mapping[str, ModuleCall]) -> bool:
+    """Whether these kernels are WGSL; one file has kernels of one kind."""
+    return any(row.own is not None and row.own.flat for row in rows.values())
+
+
+def read(path: str | os.PathLike[str], there: Mapping[str, Path] | None = None) -> dict[str, ModuleCall]:
+    """Operator -> how its kernel is called. FormatError, naming file, line and key, for what is wrong with the file.
+
+    ``there``: the modules, by name without their ending, if they do not lie beside the file. Then some may lack.
+    """
     where = os.fspath(path)
     try:
         text = bytes(read_file(where, MAX_BYTES)).decode()
@@ -79,9 +100,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, ModuleCall]:
             raise place.error("no such operator", got=quote(name), need=choices.need(name, OPS))
         if not isinstance(table, dict):
             raise place.error("not a table", got=quote(table), need=f"[{name}]")
-        rows[name] = _Table(place, OPS[name], table).row()
+        rows[name] = _Table(place, OPS[name], table, there).row()
     if not rows:
         raise FormatError(where, "no kernel", got="no table", need="a table named as an operator")
+    if len({is_wgsl({name: row}) for name, row in rows.items()}) > 1:
+        raise FormatError(where, "modules of two kinds", need=f"{SPIRV_SUFFIX} alone, or {wgsl.SUFFIX} alone")
     return rows
 
 
@@ -132,20 +155,27 @@ class _Table:
     place: _Place
     op: OpSpec
     table: Mapping[str, Any]
+    there: Mapping[str, Path] | None = None
     site: CallSite = field(init=False)
+
+    @property
+    def flat(self) -> bool:
+        """Whether its module is WGSL."""
+        return str(self.table.get("module", "")).endswith(wgsl.SUFFIX)
 
     def row(self) -> ModuleCall:
         self._check_keys()
         table, place = self.table, self.place
         textures = tuple(table.get("images", ()))
         shader = Shader(self._module(), dot_product=table.get("dot_product", False), textures=textures)
-        object.__setattr__(self, "site", _site(self.op, shader))
+        object.__setattr__(self, "site", _site(self.op, shader, self.flat))
+        spec = table.get("spec", ())
         local = table.get("local", "")
         row = ModuleCall(
             (shader,),
             tuple(map(_as_binding, table["bindings"])),
             tuple(map(str, table.get("push", ()))),
-            tuple(map(str, table.get("spec", ()))),
+            tuple(map(str, spec.values() if isinstance(spec, dict) else spec)),
             self._size(),
             local if isinstance(local, str) else ",".join(map(str, local)),
             {name: self._packing(name, value) for name, value in table.get("weights", {}).items()},
@@ -154,6 +184,8 @@ class _Table:
                 "groups" in table,
                 table.get("rounding", ""),
                 table.get("padding", PADDING[0]) == PADDING[0],
+                flat=self.flat,
+                overrides=tuple(spec) if isinstance(spec, dict) else (),
             ),
         )
         self._check_words(row)
@@ -170,17 +202,34 @@ class _Table:
         missing = [name for name, key in KEYS.items() if key.required and name not in self.table]
         if missing:
             raise self.place.error("a key is missing", got=", ".join(self.table), need=", ".join(missing))
+        if self.flat:
+            self._check_flat()
+        if isinstance(self.table.get("spec"), dict) != (self.flat and "spec" in self.table):
+            need = "a table of override constants" if self.flat else "a list of words"
+            raise self.place.at("spec").error("wrong value", need=need)
         if ("global" in self.table) == ("groups" in self.table):
             got = "both" if "global" in self.table else "neither"
             raise self.place.error("how much is dispatched", got=got, need="global or groups")
 
+    def _check_flat(self) -> None:
+        """What is said of SPIR-V alone has no meaning for WGSL, whose workgroup nobody else says."""
+        given = next((name for name in SPIRV_ONLY if name in self.table), None)
+        if given is not None:
+            raise self.place.at(given).error("a key for SPIR-V", need="none: tensors are flat in WGSL")
+        if "local" not in self.table:
+            raise self.place.error("a key is missing", got=", ".join(self.table), need="local")
+        if self.op.serialized not in FLAT:
+            need = ", ".join(name for name, op in OPS.items() if op.serialized in FLAT)
+            raise self.place.error("refsim knows no meaning of it on flat tensors", need=need)
+
     def _module(self) -> str:
         name: str = self.table["module"]
-        stem = name.removesuffix(MODULE_SUFFIX)
+        suffix = wgsl.SUFFIX if self.flat else SPIRV_SUFFIX
+        stem = name.removesuffix(suffix)
         if name == stem or not stem or os.path.basename(name) != name or "\\" in name or "\0" in name:
-            need = f"NAME{MODULE_SUFFIX} in the folder of the file"
+            need = f"NAME{suffix} in the folder of the file"
             raise self.place.at("module").error("not a module's file name", got=quote(name), need=need)
-        if not os.path.isfile(os.path.join(os.path.dirname(self.place.file), name)):
+        if self.there is None and not os.path.isfile(os.path.join(os.path.dirname(self.place.file), name)):
             raise self.place.at("module").error(
                 "no such file", got=quote(name), need="a module beside the file"
             )
@@ -273,7 +322,7 @@ class _Table:
         return layouts
 
     def _refuses(self, layouts: Mapping[str, Sequence[str]]) -> Callable[[Call], str | None]:
-        conditions, shader = tuple(self.table.get("takes", ())), self.site.shader
+        conditions, shader, flat_kernel = tuple(self.table.get("takes", ())), self.site.shader, self.flat
 
         def refuses(call: Call) -> str | None:
             for name, allowed in layouts.items():
@@ -281,6 +330,8 @@ class _Table:
                     return (
                         f"{name} is in {call.tensors[name].layout}, the kernel takes {' or '.join(allowed)}"
                     )
+            if flat_kernel and (why := flat.refusal(call)) is not None:
+                return why
             site = CallSite(call, call, call.tensors, frozenset(), shader)
             return next(
                 (f"{one} does not hold" for one in conditions if not expression.holds(site, one)), None
@@ -301,8 +352,9 @@ def _as_binding(value: Any) -> str | PlainWords:
     return PlainWords(tuple(map(str, inside)), kind == "uniform")
 
 
-def _site(op: OpSpec, shader: Shader) -> CallSite:
+def _site(op: OpSpec, shader: Shader, is_flat: bool) -> CallSite:
     """A small call of an operator."""
-    case = op.example
-    call = bind(case).call
+    call: Call = bind(op.example).call
+    if is_flat:
+        call = flat.laid_flat(call)
     return CallSite(call, call, call.tensors, frozenset(), shader)

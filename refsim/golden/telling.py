@@ -9,7 +9,7 @@ and those of which upstream's kernel has a known defect come after all of it, be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import zip_longest
@@ -28,6 +28,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.flat.call import laid_flat, meant_flat
 
 UPSTREAM = "upstream"
 #: How many cases of an operator the spread is chosen from, and how large one of them may be (elements of its inputs).
@@ -41,16 +42,37 @@ _COMBINATION = "layouts"
 
 @dataclass(frozen=True, eq=False)
 class TellingCase:
-    """A case of the corpus, or a recording of upstream's kernel: ``OPERATOR/NUMBER``, or ``upstream/ID``."""
+    """A case of the corpus, or a recording of upstream's kernel: ``OPERATOR/NUMBER``, or ``upstream/ID``.
+
+    ``flat``: with the meaning and the tensors that a runtime with flat storage gives it.
+    """
 
     name: str
     op: str
     case: Case | None = None
     recording: Recording | None = None
+    flat: bool = False
 
     @cached_property
     def bound(self) -> BoundCase:
         """The call with its inputs."""
+        packed = self.packed
+        if not self.flat:
+            return packed
+        call = laid_flat(packed.call)
+        inputs = {
+            name: PackedBuffer.pack(buffer.unpack(), call.descs[name].layout, dtype=buffer.desc.dtype)
+            for name, buffer in packed.inputs.items()
+        }
+        return BoundCase(packed.case, call, inputs)
+
+    @cached_property
+    def packed(self) -> BoundCase:
+        """The same with packed tensors."""
+        found = self._drawn()
+        return replace(found, call=meant_flat(found.call)) if self.flat else found
+
+    def _drawn(self) -> BoundCase:
         if self.case is not None:
             return bind(self.case)
         recording = self.recording

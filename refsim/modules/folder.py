@@ -1,4 +1,4 @@
-"""A folder of SPIR-V modules that somebody is building: which files it holds, and which of them have changed.
+"""A folder of modules, SPIR-V or WGSL, that somebody is building: which files it holds, and which have changed.
 
 A build often writes a file again with the same bytes, or writes it in several pieces. Neither is a change: only other
 bytes are, and only once they are a whole module. A file that stays broken is a change after a while, and whoever uses
@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refsim.core.errors import RefsimError
+from refsim.formats import wgsl
 from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.spirv.module import MAX_BYTES, Module
 
@@ -28,6 +29,15 @@ CACHE = "shader_cache"
 PATIENCE_S = 1.0
 
 _Stamp = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of modules: how their files end, how they are listed by name, and whether bytes are a whole one."""
+
+    suffix: str
+    listed: Callable[[Path], Iterator[tuple[str, Path]]]
+    whole: Callable[[bytes], bool]
 
 
 @dataclass(frozen=True)
@@ -48,11 +58,13 @@ class Folder:
         self,
         path: str | os.PathLike[str],
         watched: Collection[str],
+        kind: Kind | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self.path, self.watched = Path(path), frozenset(watched)
+        self.path, self.watched, self.kind = Path(path), frozenset(watched), kind or SPIRV
+        self._files: dict[str, Path] = {}
         self._clock, self._sleep = clock, sleep
         self._stamps = self._listed()
         self._known = {name: self._look(name) for name in self.watched & self._stamps.keys()}
@@ -67,11 +79,16 @@ class Folder:
 
         Upstream's build copies what has not changed from `CACHE`, where it lies since it was compiled.
         """
-        here, there = self.path / f"{name}{SUFFIX}", self.path / CACHE / f"{name}{SUFFIX}"
+        here = self.file(name)
+        there = self.path / CACHE / here.name
         with contextlib.suppress(OSError):
             if filecmp.cmp(here, there, shallow=False):
                 return there.stat().st_mtime_ns
         return self._stamps[name][0]
+
+    def file(self, name: str) -> Path:
+        """The file of a module."""
+        return self._files.get(name, self.path / f"{name}{self.kind.suffix}")
 
     @property
     def unsettled(self) -> frozenset[str]:
@@ -109,28 +126,31 @@ class Folder:
 
     def _look(self, name: str) -> Seen:
         try:
-            with open(self.path / f"{name}{SUFFIX}", "rb") as file:
+            with open(self.file(name), "rb") as file:
                 data = file.read(MAX_BYTES + 1)
         except OSError:
             return Seen("", False)
-        return Seen(hashlib.sha256(data).hexdigest(), whole(data))
+        return Seen(hashlib.sha256(data).hexdigest(), self.kind.whole(data))
 
     def _listed(self) -> dict[str, _Stamp]:
-        return dict(_stamps(self.path))
+        found = {}
+        self._files = dict(self.kind.listed(self.path))
+        for name, path in self._files.items():
+            try:
+                at = path.stat()
+            except OSError:  # gone since it was listed, or a link that leads nowhere
+                continue
+            if stat.S_ISREG(at.st_mode):
+                found[name] = (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
+        return found
 
 
-def _stamps(folder: Path) -> Iterator[tuple[str, _Stamp]]:
+def _modules(folder: Path) -> Iterator[tuple[str, Path]]:
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(SUFFIX) and not entry.name.startswith("."):
-                    try:
-                        at = entry.stat()
-                    except OSError:  # gone since it was listed, or a link that leads nowhere
-                        continue
-                    if stat.S_ISREG(at.st_mode):
-                        name = entry.name.removesuffix(SUFFIX)
-                        yield name, (at.st_mtime_ns, at.st_ctime_ns, at.st_size, at.st_ino)
+                    yield entry.name.removesuffix(SUFFIX), folder / entry.name
     except OSError as error:
         raise no_folder(folder) from error
 
@@ -141,3 +161,15 @@ def whole(data: bytes) -> bool:
         return bool(Module.parse(data, "").functions)
     except RefsimError:
         return False
+
+
+def _whole_wgsl(data: bytes) -> bool:
+    try:
+        wgsl.parse(data, "")
+    except RefsimError:
+        return False
+    return True
+
+
+SPIRV = Kind(SUFFIX, _modules, whole)
+WGSL = Kind(wgsl.SUFFIX, lambda folder: iter(wgsl.sources(folder).items()), _whole_wgsl)

@@ -44,7 +44,10 @@ def known(own: Rows = NONE) -> Mapping[str, tuple[str, Shader | None]]:
     """Every module that refsim can run by name: its operator, and its row (None: it packs weights)."""
     if not own:
         return _upstream()
-    found = {shader.name: (name, shader) for name, row in own.items() for shader in row.shaders}
+    found: dict[str, tuple[str, Shader | None]] = {}
+    for name, row in own.items():
+        for shader in row.shaders:
+            found.setdefault(shader.name, (name, shader))
     theirs = {module: row for module, row in _upstream().items() if row[0] not in own}
     return theirs | found
 
@@ -113,6 +116,11 @@ def kernels(op: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for call in _sampled(op) for name in _leaves(call)))
 
 
+def computing(op: str, own: Rows) -> tuple[str, ...]:
+    """The same where an operator may have a kernel of the user's own, which computes it alone."""
+    return (op,) if op in own else kernels(op)
+
+
 @cache
 def _sampled(op: str) -> tuple[Call, ...]:
     return tuple(bind(case(op, number)).call for number in _SAMPLED if number < RULES[op].count)
@@ -150,7 +158,8 @@ def affected(modules: Collection[str], operators: Collection[str], own: Rows = N
     return [
         name
         for name in operators
-        if touched & {name, *kernels(name)} or packers & {p for k in kernels(name) for p in _packers(OPS[k])}
+        if touched & {name, *computing(name, own)}
+        or packers & {p for k in kernels(name) for p in _packers(OPS[k])}
     ]
 
 
@@ -164,7 +173,7 @@ def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NO
     for module, age in compiled.items():
         kernel, shader = names[module]
         for op in operators if shader is not None else ():
-            if kernel == op or kernel in kernels(op):
+            if kernel == op or kernel in computing(op, own):
                 ages[op] = max(ages[op], age)
     return sorted(operators, key=lambda op: -ages[op])
 
@@ -173,7 +182,7 @@ def chosen(op: str, features: HostFeatures, available: Available, own: Rows = NO
     """The modules of a folder that a device of these features takes for an operator, for some of its calls."""
     found: dict[str, None] = {}
     rows = {name: replace(row, refuses=None) for name, row in own.items()}
-    for kernel in (op,) if op in own else kernels(op):
+    for kernel in computing(op, own):
         for call in _sampled(kernel):
             with suppress(UnknownOperatorError):
                 found[Host(features, available, rows).choose(call).name] = None

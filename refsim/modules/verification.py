@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from pathlib import Path
@@ -13,6 +13,7 @@ from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.telling import TellingCase
 from refsim.modules import CASES, patterns
+from refsim.modules.flat import fitted
 from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, ModuleTrial, Tried, in_turn
 from refsim.ops.base.spec import Call
 
@@ -89,9 +90,9 @@ class Verification:
 
     ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
     ``pattern`` these are all cases and recordings whose names match it, and no others. Calls that the executor's
-    modules do not compute (``takes``) are left out. ``layouts`` are those that kernels take, by operator and argument.
-    The first ``sanitized`` cases of each operator go through the executor's sanitizers as well, with so many
-    ``repeats``.
+    modules do not compute (``takes``) are left out; for kernels on ``flat`` tensors they are changed if that helps.
+    ``layouts`` are those that kernels take, by operator and argument. The first ``sanitized`` cases of each operator go
+    through the executor's sanitizers as well, with so many ``repeats``.
     """
 
     def __init__(
@@ -101,11 +102,12 @@ class Verification:
         upstream: Path | None = None,
         pattern: str = "",
         takes: Callable[[Call], bool] = lambda call: True,
+        flat: bool = False,
         layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
         sanitized: int = 0,
         repeats: int = 0,
     ) -> None:
-        self.takes, self.layouts = takes, layouts or {}
+        self.takes, self.layouts, self.flat = takes, layouts or {}, flat
         self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
@@ -116,14 +118,18 @@ class Verification:
         if not self.pattern:
             return iter(self._every(op))
         if op not in self._chosen:
-            self._chosen[op] = telling.matching(op, self.pattern, self.upstream)
+            self._chosen[op] = list(self._made(telling.matching(op, self.pattern, self.upstream)))
         return iter(self._chosen[op])
 
     def _every(self, op: str) -> _Kept:
         """The cases of an operator without a pattern."""
         if op not in self._cases:
-            self._cases[op] = _Kept(telling.ordered(op, self.count, self.upstream, self.layouts.get(op)))
+            every = telling.ordered(op, self.count, self.upstream, self.layouts.get(op))
+            self._cases[op] = _Kept(self._made(every))
         return self._cases[op]
+
+    def _made(self, found: Iterable[TellingCase]) -> Iterator[TellingCase]:
+        return (fitted(one, self.takes) if self.flat else one for one in found)
 
     def check_pattern(self, operators: Collection[str]) -> None:
         """ParameterError if the pattern fits no case of these operators."""

@@ -20,6 +20,7 @@ from refsim.ops.base.host.choice import Available, DeclaredInterface, Host, Host
 from refsim.ops.base.host.row import ModuleCall, Own, PlainWords, Shader
 from refsim.ops.base.host.words import CallSite
 from refsim.ops.base.spec import Call
+from refsim.ops.flat import call as flat
 
 __all__ = [
     "Available",
@@ -134,6 +135,8 @@ def _steps(
     host: Host, call: Call, names: Mapping[str, str] | None = None, whole: Call | None = None
 ) -> Iterator[_Step]:
     names, row = names or {}, host.row(call.op)
+    if row is not None and row.own is not None and row.own.flat:
+        call = flat.laid_flat(call)
     if call.op.expand is None or (row is not None and row.shaders):
         yield _Step(call, whole or call, names)
         return

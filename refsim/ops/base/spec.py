@@ -15,6 +15,7 @@ from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import Layout, layout
 from refsim.core.push import PushWords, SpecWords
+from refsim.core.qmath import inv_scale
 from refsim.core.resize import Resize
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -61,6 +62,10 @@ class Call:
         with np.errstate(all="ignore"):
             found = self.op.define(self.params, self.target, **arrays, **self.consts)
         return found if self.bounds is None else np.clip(found, *self.bounds)
+
+    def inverse(self, scale: float) -> np.float32:
+        """1 / scale as the runtime's host computes it for its kernels."""
+        return inv_scale(scale)
 
     @property
     def padding(self) -> Padding:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -59,25 +60,17 @@ def _depthwise(weight: np.ndarray, kernel: tuple[int, int], channels: int) -> np
     return np.moveaxis(weight, -1, 0)[..., None]
 
 
-def _convolution(
-    weights: Callable[[np.ndarray, tuple[int, int], int], np.ndarray], transposed: bool = False
-) -> Any:
-    def run(
-        target: Target, shapes: Shapes, x: np.ndarray, in_scale: float, in_zp: int, weight: np.ndarray,
-        scales: np.ndarray, out_scale: float, out_zp: int, kernel: tuple[int, int], stride: tuple[int, int],
-        padding: tuple[int, int], dilation: tuple[int, int], bias: np.ndarray | None = None,
-    ) -> Arrays:  # fmt: skip
-        window = Window(kernel, stride, padding, dilation, transposed)
-        found: Any = window
-        acc = conv.accumulate(
-            found,
-            x.astype(np.int32) - in_zp,
-            weights(weight, kernel, x.shape[1]),
-            (shapes[0][2], shapes[0][3]),
-        )
-        return (requant(_real(acc, in_scale, scales, bias, 1), inverse(out_scale), out_zp),)
-
-    return run
+def convolution(
+    weights: Callable[[np.ndarray, tuple[int, int], int], np.ndarray], transposed: bool, target: Target,
+    shapes: Shapes, x: np.ndarray, in_scale: float, in_zp: int, weight: np.ndarray, scales: np.ndarray,
+    out_scale: float, out_zp: int, kernel: tuple[int, int], stride: tuple[int, int], padding: tuple[int, int],
+    dilation: tuple[int, int], bias: np.ndarray | None = None,
+) -> Arrays:  # fmt: skip
+    """``weights`` gives them as (OC, KH, KW, channels)."""
+    found: Any = Window(kernel, stride, padding, dilation, transposed)
+    logical = weights(weight, kernel, x.shape[1])
+    acc = conv.accumulate(found, x.astype(np.int32) - in_zp, logical, (shapes[0][2], shapes[0][3]))
+    return (requant(_real(acc, in_scale, scales, bias, 1), inverse(out_scale), out_zp),)
 
 
 def _sums(x: np.ndarray, in_zp: int, weight: np.ndarray) -> np.ndarray:
@@ -110,13 +103,18 @@ _CONVOLUTIONS = {"q8ta_conv2d": _logical, "q8ta_conv2d_pw": _logical, "q8ta_conv
 
 ROWS: tuple[FlatOp, ...] = (
     *(
-        flat(f"et_vk.{name}.default", f"{_REQUANTIZED} {_WINDOW}", _convolution(weights), PRODUCTS)
+        flat(
+            f"et_vk.{name}.default",
+            f"{_REQUANTIZED} {_WINDOW}",
+            partial(convolution, weights, False),
+            PRODUCTS,
+        )
         for name, weights in _CONVOLUTIONS.items()
     ),
     flat(
         "et_vk.q8ta_conv2d_transposed.default",
         f"{_REQUANTIZED} {_TRANSPOSED}",
-        _convolution(_logical, transposed=True),
+        partial(convolution, _logical, True),
         PRODUCTS,
     ),
     flat("et_vk.q8ta_linear.default", f"{_REQUANTIZED} activation:-", linear, PRODUCTS),

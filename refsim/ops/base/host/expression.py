@@ -18,7 +18,6 @@ import numpy as np
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import DIM_NAMES
-from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.host import words
 from refsim.ops.base.host.words import CallSite
@@ -38,6 +37,11 @@ OF_TENSORS: Mapping[str, Callable[[TensorDesc], int]] = {
     **{f"stride_{name}": _stride(at) for name, at in _SIZES.items()},
     "words": lambda desc: desc.words,
     "numel": lambda desc: desc.numel,
+}
+#: What may stand behind ``C.`` of a constant: how many elements it has, and how many lie in one row of it.
+OF_CONSTANTS: Mapping[str, Callable[[np.ndarray], int]] = {
+    "numel": lambda value: value.size,
+    "row": lambda value: value.shape[-1],
 }
 #: Functions of whole numbers. ``ceil`` stands before a quotient.
 FUNCTIONS: Mapping[str, Callable[..., int]] = {"min": min, "max": max}
@@ -193,7 +197,7 @@ class _Evaluation:
             return int(value)
         scale = getattr(params, name.removeprefix("inv_"), None)
         if name.startswith("inv_") and isinstance(scale, float | np.floating):
-            return inv_scale(float(scale))
+            return self.site.call.inverse(float(scale))
         raise self._error("unknown word", got=name, need=choices.need(name, names(self.site)))
 
     def _attribute(self, of: str, attribute: str) -> int:
@@ -205,6 +209,9 @@ class _Evaluation:
                 return desc.sizes_whcn[_SIZES[attribute]]
             if attribute in OF_TENSORS:
                 return OF_TENSORS[attribute](desc)
+        constant = self.site.call.consts.get(of)
+        if constant is not None and attribute in OF_CONSTANTS:
+            return OF_CONSTANTS[attribute](constant)
         pair = getattr(self.site.call.params, of, None) if not of.startswith("_") else None
         if isinstance(pair, tuple) and len(pair) == 2 and attribute in ("h", "w"):
             return int(pair[attribute == "w"])
@@ -223,6 +230,7 @@ def names(site: CallSite) -> list[str]:
     pairs = [name for name, value in params.items() if isinstance(value, tuple) and len(value) == 2]
     inverses = [f"inv_{name}" for name in numbers if name.endswith("scale")]
     tensors = [f"{name}.{what}" for name in site.tensors for what in (*_SIZES, *OF_TENSORS)]
+    tensors += [f"{name}.{what}" for name in site.call.consts for what in OF_CONSTANTS]
     flags = ["apply_bias"] if "bias" in site.call.consts else []
     flags += ["activation"] if "activation" in params else []
     counts = list(words.COUNTS) if "groups" in params else []

@@ -52,6 +52,8 @@ class Own:
     (`host.expression`). Specialization words begin with id 0. With ``groups`` its global size counts workgroups.
     ``rounding`` is the numerics profile of the kernel, beside that of the device. ``defines_padding``: the padding
     that it writes is compared. ``layouts`` are those that it takes, by argument, as `Layout` prints them.
+    ``flat``: it is a kernel for a runtime whose tensors are flat, in WGSL. ``overrides`` are the names of its
+    specialization words there.
     """
 
     where: str
@@ -59,6 +61,8 @@ class Own:
     rounding: str = ""
     defines_padding: bool = True
     layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    flat: bool = False
+    overrides: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.launch import Triple
 from refsim.core.layout import DIM_NAMES
-from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.host import tensor
 from refsim.ops.base.host.row import Shader
@@ -133,7 +132,7 @@ def push(site: CallSite, word: str) -> int:
     name = word.removeprefix("inv_") if inverse else word
     value = getattr(params, name, None)
     if isinstance(value, float | np.floating):
-        return int((inv_scale(float(value)) if inverse else np.float32(value)).view(np.uint32))
+        return int((site.call.inverse(float(value)) if inverse else np.float32(value)).view(np.uint32))
     if isinstance(value, int | np.integer) and not inverse:
         return int(value) & 0xFFFFFFFF
     numbers = [key for key, given in vars(params).items() if isinstance(given, int | float)]

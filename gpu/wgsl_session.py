@@ -1,0 +1,194 @@
+"""A flat graph on WGSL kernels: its tensors stay on the device, and all kernels between two of the host's steps are one
+command buffer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from refsim.aten.bridge import takes_prefix
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GuardError, ShapeError, UnknownOperatorError
+from refsim.graph.graph import Graph, Node
+from refsim.graph.interpreter import Observer, logical, results, stored
+from refsim.ops.base.module_call import ModuleDispatch
+from refsim.ops.base.spec import Call
+from refsim.ops.flat.base import FlatMeaning
+from refsim.ops.flat.call import of_meaning
+from refsim_gpu.wgpu_device import Step, WgpuDevice, filled, overwritten
+
+Held = PackedBuffer | np.ndarray
+
+
+class Kernels(Protocol):
+    """What makes a call's steps: the executor of a folder."""
+
+    device: WgpuDevice
+
+    def dispatches(self, call: Call) -> list[ModuleDispatch]:
+        """UnknownOperatorError if no kernel takes the call."""
+        ...
+
+    def step(self, one: ModuleDispatch, buffers: Mapping[str, Any]) -> Step: ...
+
+
+class FlatSession:
+    """A graph made ready: a buffer for each value that a kernel touches, and the steps of all kernels."""
+
+    def __init__(self, executor: Kernels, graph: Graph) -> None:
+        self.executor, self.graph, self.device = executor, graph, executor.device
+        self.buffers: dict[int, Any] = {}
+        self.fills: dict[int, Any] = {}
+        self.why: dict[int, str] = {}
+        self.work = [self._work(node) for node in graph.nodes]
+
+    def run(
+        self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
+    ) -> list[np.ndarray]:
+        graph = self.graph
+        if len(inputs) != len(graph.inputs):
+            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+        host: dict[int, Held] = {row.id: row.data for row in graph.tensors.values() if row.data is not None}
+        for value, array in zip(graph.inputs, inputs, strict=True):
+            host[value] = stored(graph, value, array, graph.where)
+        fresh = {value for value in graph.inputs if value in self.buffers}  # not on the device yet
+        wanted = set(graph.outputs) if observe is None else {v for node in graph.nodes for v in node.outputs}
+        for batch in self._batches():
+            begin, why = time.perf_counter(), self.why.get(batch[0].number, "")
+            if self.work[batch[0].number] is None:
+                (node,) = batch
+                self._fetch([value for value in node.reads if value not in host], host)
+                for value, array in results(graph, node, host).items():
+                    host[value] = stored(graph, value, array, f"{graph.where}: {node}")
+                    fresh |= {value} & self.buffers.keys()
+            else:
+                for value in fresh:
+                    self.device.write(self.buffers[value], _elements(host[value]))
+                fresh.clear()
+                made = [value for node in batch for value in node.outputs]
+                self._dispatch(batch, [value for value in made if value in wanted], host)
+            if observe is not None:
+                self._tell(observe, number, batch, host, time.perf_counter() - begin, why)
+        self._fetch([value for value in graph.outputs if value not in host], host)
+        return [logical(graph, host, value) for value in graph.outputs]
+
+    def _tell(
+        self,
+        observe: Observer,
+        number: int,
+        batch: list[Node],
+        host: dict[int, Held],
+        seconds: float,
+        why: str,
+    ) -> None:
+        """An event for each node; the time of a command buffer is that of its last node."""
+        for node in batch:
+            outputs = {value: host[value] for value in node.outputs}
+            spent = seconds if node is batch[-1] else 0.0
+            observe.report(number, self.graph, (node,), outputs, spent, why, _known(host, node))
+
+    # --- making ready --------------------------------------------------------------------------------------
+
+    def _work(self, node: Node) -> list[Any] | None:
+        """The device's steps of a node: dispatches, or a copy; None if the host computes it."""
+        if isinstance(node.meaning, FlatMeaning) and node.meaning.output == 0:
+            (value,) = node.outputs
+            out = self.graph.tensors[value].desc
+            try:
+                if out is None:
+                    raise UnknownOperatorError(node.operator, "its output fills no whole words")
+                call = of_meaning(node.meaning, node.args, self.graph.tensors, out)
+                steps = self.executor.dispatches(call)
+            except UnknownOperatorError as error:
+                self.why[node.number] = str(error)
+                return None
+            names = {name: self._buffer(id) for name, id in self._inputs(node).items()}
+            return [self.executor.step(one, {**names, "out": self._buffer(value)}) for one in steps]
+        if node.is_float and takes_prefix(node.name):
+            source, (value,) = node.reads[0], node.outputs
+            a, b = self.graph.tensors[source], self.graph.tensors[value]
+            if (
+                a.data is None
+                and a.desc is not None
+                and b.desc is not None
+                and a.nbytes == b.nbytes
+                and a.dtype == b.dtype
+            ):
+                return [(self._buffer(source), self._buffer(value), b.nbytes)]
+        self.why[node.number] = "the folder has no kernel for it"
+        return None
+
+    def _inputs(self, node: Node) -> dict[str, int]:
+        """Tensors of a node by the arguments' names of its operator."""
+        assert isinstance(node.meaning, FlatMeaning)
+        takes = node.meaning.flat.takes
+        names = {name: arg.name for (name, _), arg in zip(takes, node.meaning.op.args, strict=False)}
+        return {names[name]: value for name, value in node.inputs.items()}
+
+    def _buffer(self, value: int) -> Any:
+        """The buffer of a value, with guard words behind it; a constant's has its bytes."""
+        if value not in self.buffers:
+            tensor = self.graph.tensors[value]
+            if tensor.data is not None:
+                self.buffers[value] = self.device.upload(tensor.data)
+            else:
+                words = -(-tensor.nbytes // 4)
+                self.buffers[value] = self.device.output(words)
+                self.fills[value] = self.device.upload(filled(words))
+        return self.buffers[value]
+
+    # --- running -------------------------------------------------------------------------------------------
+
+    def _batches(self) -> list[list[Node]]:
+        """Nodes that run as one: neighbours on the device, or a single one on the host."""
+        found: list[list[Node]] = []
+        for node in self.graph.nodes:
+            on_device = self.work[node.number] is not None
+            if found and on_device and self.work[found[-1][-1].number] is not None:
+                found[-1].append(node)
+            else:
+                found.append([node])
+        return found
+
+    def _dispatch(self, batch: list[Node], wanted: list[int], host: dict[int, Held]) -> None:
+        """One command buffer: outputs are filled, kernels run, guard words and wanted values come back."""
+        made = [value for node in batch for value in node.outputs]
+        work: list[Step | tuple[Any, Any, int]] = [
+            (self.fills[value], self.buffers[value], self.buffers[value].size) for value in made
+        ]
+        for node in batch:
+            work += self.work[node.number] or []
+        memory = self.device.run(work, [(self.buffers[value], self.buffers[value].size) for value in made])
+        for node in batch:
+            for value in node.outputs:
+                raw = memory[made.index(value)]
+                beyond = overwritten(raw)
+                if beyond is not None:
+                    where = f"{self.graph.where}: {node}"
+                    raise GuardError(where, f"wrote behind value {value}", got=f"a write to word {beyond}")
+                if value in wanted:
+                    host[value] = self._held(value, raw)
+
+    def _fetch(self, values: Sequence[int], host: dict[int, Held]) -> None:
+        there = [value for value in values if value in self.buffers]
+        found = self.device.run([], [(self.buffers[value], self.buffers[value].size) for value in there])
+        for value, raw in zip(there, found, strict=True):
+            host[value] = self._held(value, raw)
+
+    def _held(self, value: int, raw: np.ndarray) -> Held:
+        tensor = self.graph.tensors[value]
+        if tensor.desc is not None:
+            desc = tensor.desc
+            return PackedBuffer.from_raw(raw[: desc.nbytes], desc.shape, desc.layout, desc.dtype)
+        return raw[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+
+
+def _known(host: dict[int, Held], node: Node) -> dict[int, Held]:
+    return {value: host[value] for value in node.reads if value in host}
+
+
+def _elements(held: Held) -> np.ndarray:
+    return held.raw if isinstance(held, PackedBuffer) else held

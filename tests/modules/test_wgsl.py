@@ -1,0 +1,127 @@
+"""WGSL on flat tensors: right kernels give the bits of the flat meaning, and seeded bugs are found and named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug, needs_device
+from refsim.cli._shaders_build import Build, opened
+from refsim.core.errors import FormatError
+from refsim.formats import kernels, wgsl
+from refsim.golden.judge import SAME
+
+#: How many causes count as named at once, and how many cases of the corpus each operator has.
+FIRST, COUNT = 3, 24
+
+
+@pytest.fixture(scope="module")
+def right() -> Iterator[Build]:
+    with needs_device(), opened(str(RIGHT), (), COUNT, device=INDEX) as build:
+        yield build
+
+
+@pytest.mark.parametrize("op", kernels.read(RIGHT / kernels.NAME))
+def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) -> None:
+    outcome = right.verification.run([op], everything=True)
+    assert set(outcome.counts[op]) == {SAME}
+    assert outcome.counts[op][SAME] >= COUNT / 2
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
+def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
+    folder = bug.seeded(tmp_path / "kernels")
+    with needs_device(), opened(str(folder), [bug.op], COUNT, device=INDEX) as build:
+        outcome = build.verification.run([bug.op])
+        assert outcome.wrong, "every case is right"
+        named = [str(cause) for cause in outcome.wrong[0].causes[:FIRST]]
+        assert any(true in name for name in named for true in bug.causes), named
+        call = outcome.wrong[0].tried.candidate.bound.call
+        assert any(place.startswith(bug.file) for place, _ in build.stores(build.writer(call)))
+
+
+def test_a_write_behind_the_output_is_found(tmp_path: Path) -> None:
+    """A device that keeps writes inside a buffer may let such a one hit another word."""
+    bug = Bug(
+        "unchecked", "q8ta_relu", "rectified.wgsl", "if (word >= block.words) {", "if (word > 9999999u) {", ()
+    )
+    with (
+        needs_device(),
+        opened(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX) as build,
+    ):
+        outcome = build.verification.run([bug.op])
+    assert outcome.failed[0].message.startswith("write out of bounds")
+
+
+def test_what_the_compiler_says_is_told(tmp_path: Path) -> None:
+    bug = Bug("no-wgsl", "q8ta_relu", "rectified.wgsl", "let word = id.x;", "let word = id.x + nothing;", ())
+    with (
+        needs_device(),
+        opened(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX) as build,
+    ):
+        outcome = build.verification.run([bug.op])
+    assert "nothing" in outcome.failed[0].message
+
+
+# --- sources and their description ----------------------------------------------------------------------------
+
+
+def test_a_source_tells_what_it_declares() -> None:
+    found = wgsl.read(RIGHT / "sum.wgsl")
+    assert [(row.number, row.name, row.writes) for row in found.bindings] == [
+        (0, "a", False), (1, "b", False), (2, "block", False), (3, "sum", True),
+    ]  # fmt: skip
+    assert (found.entry, found.overrides, found.measures) == ("add", ("size",), False)
+    assert found.stores(3) == [("sum.wgsl:31", "sum[word] = packed;")]
+
+
+@pytest.mark.parametrize("data", [b"", b"fn main() {}", b"@compute @workgroup_size(1) fn main() {", b"\xff"])
+def test_what_is_no_whole_source_is_refused(data: bytes) -> None:
+    with pytest.raises(FormatError):
+        wgsl.parse(data, "odd")
+
+
+def test_upstreams_own_shaders_are_called_without_a_file(tmp_path: Path) -> None:
+    """By their names, wherever they lie in the source tree."""
+    (tmp_path / "q8ta_relu").mkdir()
+    (tmp_path / "q8ta_relu" / "q8ta_relu.wgsl").write_bytes((RIGHT / "rectified.wgsl").read_bytes())
+    folder, rows = kernels.rows_of(tmp_path)
+    assert folder == str(tmp_path) and kernels.is_wgsl(rows)
+    assert rows["q8ta_relu"].shaders[0].name == "q8ta_relu"
+
+
+@pytest.mark.parametrize(
+    ("change", "place"),
+    [
+        (("local = [16, 1, 1]", ""), "local"),
+        (("local = [16, 1, 1]", 'local = [16, 1, 1]\npush = ["a_zp"]'), "push"),
+        (('spec = { size = "local.x" }', 'spec = ["local.x"]'), "spec"),
+        (('"a_scale"', '"a_scales"'), "a_scales"),
+        (("[q8ta_add]", "[embedding_q4gsw]"), "embedding_q4gsw"),
+    ],
+)
+def test_a_slip_in_the_file_is_told_with_its_place(
+    change: tuple[str, str], place: str, tmp_path: Path
+) -> None:
+    text = (RIGHT / kernels.NAME).read_text()
+    begin = text.index("[q8ta_add]")
+    table = text[begin : text.index("[q8ta_relu]")]
+    assert change[0] in table
+    (tmp_path / "sum.wgsl").write_bytes((RIGHT / "sum.wgsl").read_bytes())
+    (tmp_path / kernels.NAME).write_text(table.replace(*change))
+    with pytest.raises(FormatError, match=place):
+        kernels.read(tmp_path / kernels.NAME)
+
+
+def test_one_file_has_kernels_of_one_kind(tmp_path: Path) -> None:
+    for name in ("a.spv", "b.wgsl"):
+        (tmp_path / name).write_bytes(b"")
+    table = 'bindings = ["x", "out"]\nglobal = "words:out"\nlocal = [1, 1, 1]\n'
+    (tmp_path / kernels.NAME).write_text(
+        f'[q8ta_relu]\nmodule = "a.spv"\n{table}[q8ta_quantize]\nmodule = "b.wgsl"\n{table}'
+    )
+    with pytest.raises(FormatError, match="two kinds"):
+        kernels.read(tmp_path / kernels.NAME)

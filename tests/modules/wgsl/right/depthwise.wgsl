@@ -1,0 +1,55 @@
+// One channel of the input for each of the output; weights lie by kernel row, kernel column, channel.
+struct Block {
+    channels: u32, in_height: u32, in_width: u32, height: u32, width: u32, kernel_height: u32, kernel_width: u32,
+    stride_y: i32, stride_x: i32, pad_y: i32, pad_x: i32, dilation_y: i32, dilation_x: i32, words: u32,
+    in_scale: f32, in_zp: i32, inv_out_scale: f32, out_zp: i32, biased: u32,
+}
+
+@group(0) @binding(0) var<storage, read> x: array<u32>;
+@group(0) @binding(1) var<storage, read> weight: array<u32>;
+@group(0) @binding(2) var<storage, read> scales: array<f32>;
+@group(0) @binding(3) var<storage, read> bias: array<f32>;
+@group(0) @binding(4) var<storage, read_write> y: array<u32>;
+@group(0) @binding(5) var<uniform> block: Block;
+
+fn signed_byte(word: u32, at: u32) -> i32 {
+    return extractBits(bitcast<i32>(word), 8u * (at % 4u), 8u);
+}
+
+fn products(plane: u32, channel: u32, row: u32, column: u32) -> i32 {
+    var sum = 0;
+    for (var ky = 0u; ky < block.kernel_height; ky++) {
+        for (var kx = 0u; kx < block.kernel_width; kx++) {
+            let iy = i32(row) * block.stride_y - block.pad_y + i32(ky) * block.dilation_y;
+            let ix = i32(column) * block.stride_x - block.pad_x + i32(kx) * block.dilation_x;
+            if (iy >= 0 && iy < i32(block.in_height) && ix >= 0 && ix < i32(block.in_width)) {
+                let place = (plane * block.in_height + u32(iy)) * block.in_width + u32(ix);
+                let tap = (ky * block.kernel_width + kx) * block.channels + channel;
+                sum += (signed_byte(x[place / 4u], place) - block.in_zp) * signed_byte(weight[tap / 4u], tap);
+            }
+        }
+    }
+    return sum;
+}
+
+@compute @workgroup_size(32)
+fn depthwise(@builtin(global_invocation_id) id: vec3<u32>) {
+    let word = id.x;
+    if (word >= block.words) {
+        return;
+    }
+    var packed = 0u;
+    for (var lane = 0u; lane < 4u; lane++) {
+        let at = 4u * word + lane;
+        let plane = at / (block.width * block.height);
+        let channel = plane % block.channels;
+        let sum = products(plane, channel, (at / block.width) % block.height, at % block.width);
+        var real = (f32(sum) * block.in_scale) * scales[channel];
+        if (block.biased != 0u) {
+            real += bias[channel];
+        }
+        let q = clamp(i32(round(real * block.inv_out_scale)) + block.out_zp, -128, 127);
+        packed |= (u32(q) & 0xffu) << (8u * lane);
+    }
+    y[word] = packed;
+}
