@@ -80,7 +80,7 @@ class WgslFolder(Mapping[str, wgsl.Source]):
 class WgslExecutor(Executor):
     """Runs calls on the kernels of a folder, and on the CPU what they do not take."""
 
-    foreign = True
+    foreign = flat = True
 
     def __init__(self, folder: str, device: str = "0", name: str = "") -> None:
         path, self.rows = kernels.rows_of(folder)
@@ -140,6 +140,8 @@ class WgslExecutor(Executor):
         try:
             steps = self.dispatches(call)
         except UnknownOperatorError:
+            if not prepared.dispatches:  # refsim has no kernels on flat tensors
+                return call.expected(inputs)
             return self.ours.run_prepared(prepared, inputs)
         buffers = {name: self.device.upload(buffer.unpack()) for name, buffer in inputs.items()}
         out = flat_desc(call.out)
@@ -204,7 +206,9 @@ def parse(rest: str) -> tuple[str, str]:
 def begun(folder: str, device: str = "0", name: str = "") -> IsolatedExecutor:
     """The executor in a process of its own, where the device opens while this process goes on."""
     name = name or f"{KIND}:{folder}{'' if device == '0' else f'@{device}'}"
-    executor = IsolatedExecutor(name, WgslExecutor, os.path.abspath(folder), device, name, foreign=True)
+    executor = IsolatedExecutor(
+        name, WgslExecutor, os.path.abspath(folder), device, name, foreign=True, flat=True
+    )
     executor.begin_opening()
     return executor
 

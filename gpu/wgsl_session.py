@@ -16,8 +16,6 @@ from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Observer, logical, results, stored
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
-from refsim.ops.flat.base import FlatMeaning
-from refsim.ops.flat.call import of_meaning
 from refsim_gpu.wgpu_device import Step, WgpuDevice, filled, overwritten
 
 Held = PackedBuffer | np.ndarray
@@ -55,7 +53,7 @@ class FlatSession:
         for value, array in zip(graph.inputs, inputs, strict=True):
             host[value] = stored(graph, value, array, graph.where)
         fresh = {value for value in graph.inputs if value in self.buffers}  # not on the device yet
-        wanted = set(graph.outputs) if observe is None else {v for node in graph.nodes for v in node.outputs}
+        wanted = set(graph.outputs) | (observe.watched(number, graph) if observe is not None else set())
         for batch in self._batches():
             begin, why = time.perf_counter(), self.why.get(batch[0].number, "")
             if self.work[batch[0].number] is None:
@@ -71,42 +69,25 @@ class FlatSession:
                 made = [value for node in batch for value in node.outputs]
                 self._dispatch(batch, [value for value in made if value in wanted], host)
             if observe is not None:
-                self._tell(observe, number, batch, host, time.perf_counter() - begin, why)
+                outputs = {value: host[value] for node in batch for value in node.outputs if value in host}
+                observe.report(number, graph, tuple(batch), outputs, time.perf_counter() - begin, why)
         self._fetch([value for value in graph.outputs if value not in host], host)
         return [logical(graph, host, value) for value in graph.outputs]
-
-    def _tell(
-        self,
-        observe: Observer,
-        number: int,
-        batch: list[Node],
-        host: dict[int, Held],
-        seconds: float,
-        why: str,
-    ) -> None:
-        """An event for each node; the time of a command buffer is that of its last node."""
-        for node in batch:
-            outputs = {value: host[value] for value in node.outputs}
-            spent = seconds if node is batch[-1] else 0.0
-            observe.report(number, self.graph, (node,), outputs, spent, why, _known(host, node))
 
     # --- making ready --------------------------------------------------------------------------------------
 
     def _work(self, node: Node) -> list[Any] | None:
         """The device's steps of a node: dispatches, or a copy; None if the host computes it."""
-        if isinstance(node.meaning, FlatMeaning) and node.meaning.output == 0:
-            (value,) = node.outputs
-            out = self.graph.tensors[value].desc
+        call = self.graph.asked(node, flat=True)
+        if call is not None:
             try:
-                if out is None:
-                    raise UnknownOperatorError(node.operator, "its output fills no whole words")
-                call = of_meaning(node.meaning, node.args, self.graph.tensors, out)
                 steps = self.executor.dispatches(call)
             except UnknownOperatorError as error:
                 self.why[node.number] = str(error)
                 return None
-            names = {name: self._buffer(id) for name, id in self._inputs(node).items()}
-            return [self.executor.step(one, {**names, "out": self._buffer(value)}) for one in steps]
+            names = {name: self._buffer(id) for name, id in self.graph.inputs_of(node).items()}
+            names["out"] = self._buffer(node.outputs[0])
+            return [self.executor.step(one, names) for one in steps]
         if node.is_float and takes_prefix(node.name):
             source, (value,) = node.reads[0], node.outputs
             a, b = self.graph.tensors[source], self.graph.tensors[value]
@@ -120,13 +101,6 @@ class FlatSession:
                 return [(self._buffer(source), self._buffer(value), b.nbytes)]
         self.why[node.number] = "the folder has no kernel for it"
         return None
-
-    def _inputs(self, node: Node) -> dict[str, int]:
-        """Tensors of a node by the arguments' names of its operator."""
-        assert isinstance(node.meaning, FlatMeaning)
-        takes = node.meaning.flat.takes
-        names = {name: arg.name for (name, _), arg in zip(takes, node.meaning.op.args, strict=False)}
-        return {names[name]: value for name, value in node.inputs.items()}
 
     def _buffer(self, value: int) -> Any:
         """The buffer of a value, with guard words behind it; a constant's has its bytes."""
@@ -184,10 +158,6 @@ class FlatSession:
             desc = tensor.desc
             return PackedBuffer.from_raw(raw[: desc.nbytes], desc.shape, desc.layout, desc.dtype)
         return raw[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
-
-
-def _known(host: dict[int, Held], node: Node) -> dict[int, Held]:
-    return {value: host[value] for value in node.reads if value in host}
 
 
 def _elements(held: Held) -> np.ndarray:

@@ -24,6 +24,7 @@ from refsim.core.locate import at_byte
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.flat.call import is_laid_flat, packed_twin
 
 Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
@@ -72,6 +73,8 @@ def diff(
     not compared.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
+    if explain and call is not None and is_laid_flat(call.call):
+        return _flat(expected, actual, call, geometry, limit, title, search)
     desc = _described(expected, actual, layout, shape, call)
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
@@ -109,6 +112,28 @@ def diff(
         if explain and not report.known and not ev.reversed
         else report
     )
+
+
+def _flat(
+    expected: Raw,
+    actual: Raw,
+    call: BoundCase,
+    geometry: Geometry | None,
+    limit: int,
+    title: str,
+    search: float,
+) -> Report:
+    """Places on flat tensors, with the causes of the same values in packed ones: refsim's kernels are packed."""
+    shown = diff(
+        expected, actual, call=call, device=True, limit=limit, title=title, explain=False, geometry=geometry
+    )
+    inputs = {name: buffer.unpack() for name, buffer in call.inputs.items()}
+    packed = packed_twin(call.call)
+    arrays = {name: PackedBuffer.pack(inputs[name], desc.layout) for name, desc in packed.descs.items()}
+    values = (_buffer(one, shown.desc, "")[0].unpack() for one in (expected, actual))
+    want, got = (packed.stored(array, arrays) for array in values)
+    told = diff(want, got, call=BoundCase(call.case, packed, arrays), device=True, limit=1, search=search)
+    return replace(shown, pattern=told.pattern, causes=told.causes, facts=told.facts)
 
 
 def _described(

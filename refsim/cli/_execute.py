@@ -275,10 +275,11 @@ def _names(delegate: int, value: int, node: Node) -> str:
 def _add_sources(rows: dict[str, OutputRow], model: Model, name: str, executor: Executor) -> None:
     """Where the kernels of each operator came from, and the defects that they are known for."""
     for delegate, node in model.nodes():
-        if node.call is not None and node.prepared is not None:
+        call = model.graphs[delegate].asked(node, executor.flat)
+        if call is not None:
             row = rows[dumps.value_name(delegate, node.outputs[0])]
-            row.sources[name] = executor.source(node.call)
-            row.known = tuple(defect.name for defect in node.call.defects)
+            row.sources[name] = executor.source(call)
+            row.known = tuple(defect.name for defect in call.defects)
 
 
 def _add_times(rows: dict[str, OutputRow], event: Event, executor: str) -> None:

@@ -12,6 +12,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.model import Model
+from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,16 @@ class Share:
 
 def shares(model: Model, runners: Mapping[str, Executor]) -> list[Share]:
     """Those of the executors with kernels of their own, in the operators of a loaded model."""
-    calls = [node.call for _, node in model.nodes() if node.call is not None and node.prepared is not None]
-    return [Share.of(name, map(one.source, calls)) for name, one in runners.items() if one.foreign]
+    return [
+        Share.of(name, [one.source(call) for call in _calls(model, one.flat)])
+        for name, one in runners.items()
+        if one.foreign
+    ]
+
+
+def _calls(model: Model, flat: bool) -> list[Call]:
+    asked = (model.graphs[number].asked(node, flat) for number, node in model.nodes())
+    return [call for call in asked if call is not None]
 
 
 def as_json(found: Iterable[Share]) -> dict[str, Any]:

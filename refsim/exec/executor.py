@@ -105,6 +105,8 @@ class Executor(ABC):
     name: str
     #: Whether it runs kernels of another build where it has them; `source` says where.
     foreign = False
+    #: Whether its kernels compute on flat tensors, in graphs of a runtime with flat storage.
+    flat = False
     #: Whether a session stays good as long as the executor lives, so that a model asks for it once.
     keeps_sessions = False
     #: How many calls it takes at once (`run_batch`) without more trouble than for one.

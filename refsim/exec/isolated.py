@@ -40,8 +40,9 @@ class IsolatedExecutor(Executor):
         timeout_s: float = TIMEOUT_S,
         foreign: bool = False,
         batch: int = 1,
+        flat: bool = False,
     ) -> None:
-        self.name, self.foreign, self.batch = name, foreign, batch
+        self.name, self.foreign, self.batch, self.flat = name, foreign, batch, flat
         self.make, self.arguments = make, arguments
         self.timeout_s = timeout_s
         self._worker: Worker | None = None

@@ -25,6 +25,7 @@ from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
 from refsim.ops.flat.base import FlatMeaning
+from refsim.ops.flat.call import of_meaning
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,24 @@ class Graph:
         """Bytes of all values that a run makes or is given."""
         used = {value for node in self.nodes for value in node.outputs} | set(self.inputs)
         return sum(self.tensors[value].nbytes for value in used)
+
+    def asked(self, node: Node, flat: bool = False) -> Call | None:
+        """The call that kernels of an executor's own may compute; None if there is none. ``flat``: on flat tensors."""
+        if node.prepared is not None:
+            return node.call
+        meaning = node.meaning
+        out = self.tensors[node.outputs[0]].desc
+        if not flat or not isinstance(meaning, FlatMeaning) or meaning.output or out is None:
+            return None
+        return of_meaning(meaning, node.args, self.tensors, out)
+
+    def inputs_of(self, node: Node) -> dict[str, int]:
+        """The tensors that a node reads, by the arguments' names of its operator."""
+        if not isinstance(node.meaning, FlatMeaning):
+            return node.inputs
+        takes = zip(node.meaning.flat.takes, node.meaning.op.args, strict=False)
+        names = {name: arg.name for (name, _), arg in takes}
+        return {names[name]: value for name, value in node.inputs.items()}
 
     def resize(self, node: Node) -> Resize | None:
         """What ET-VK gets wrong about the shape of a node's output where that is not the bound's; None if nothing."""

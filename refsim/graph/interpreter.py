@@ -130,6 +130,11 @@ def run_node(
         buffers = {name: values[value] for name, value in node.inputs.items()}
         (value,) = node.outputs
         return {value: executor.run_prepared(node.prepared, buffers)}  # type: ignore[arg-type]
+    asked = graph.asked(node, getattr(executor, "flat", False))
+    if asked is not None:
+        names = graph.inputs_of(node)
+        buffers = {name: values[value] for name, value in names.items() if name in asked.descs}
+        return {node.outputs[0]: executor.run_prepared(Prepared(asked), buffers)}  # type: ignore[arg-type]
     where = f"{graph.where}: {node}"
     return {
         value: stored(graph, value, array, where) for value, array in results(graph, node, values).items()

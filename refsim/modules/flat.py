@@ -10,8 +10,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from refsim.bytediff import Report, diff
-from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.golden.telling import TellingCase
 from refsim.ops.base.case import Case
@@ -60,11 +58,3 @@ def _changes(case: Case) -> Iterator[dict[str, Any]]:
             elif more:
                 continue
             yield changes
-
-
-def explained(candidate: TellingCase, actual: PackedBuffer, report: Report) -> Report:
-    """The report on flat buffers with the causes of the same values in packed ones: refsim's own kernels are packed."""
-    packed = candidate.packed
-    wrote = packed.call.stored(actual.unpack(), packed.inputs)
-    told = diff(packed.call.expected(packed.inputs), wrote, call=packed, device=True, limit=1)
-    return replace(report, pattern=told.pattern, causes=told.causes, facts=told.facts)

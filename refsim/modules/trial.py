@@ -30,7 +30,6 @@ from refsim.exec.finding import NOT_SEEN, KernelFinding
 from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import TellingCase
-from refsim.modules.flat import explained
 from refsim.ops.base.spec import Call
 
 T = TypeVar("T")
@@ -180,11 +179,10 @@ class ModuleTrial:
     def _report(self, tried: Tried, limit: int, title: str) -> Report:
         candidate = tried.candidate
         assert tried.actual is not None
-        report = diff(
+        return diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
-            title=title or candidate.name, geometry=self.geometry(candidate.bound.call), explain=not candidate.flat,
+            title=title or candidate.name, geometry=self.geometry(candidate.bound.call),
         )  # fmt: skip
-        return explained(candidate, tried.actual, report) if candidate.flat else report
 
     def _repeated(self, tried: Tried) -> set[bytes]:
         """The distinct results of the case when it runs again."""

@@ -50,7 +50,7 @@ BUGS = (
     ),
     Bug(
         "quantize-truncates", "q8ta_quantize", "quantize.wgsl",
-        "i32(round(x * block.inv_scale))", "i32(x * block.inv_scale)", ("rounding",),
+        "i32(round(x * block.inv_scale))", "i32(x * block.inv_scale)", ("truncation",),
     ),
     Bug(
         "dequantize-unsigned", "q8ta_dequantize", "dequantize.wgsl",

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from refsim.core.errors import ParameterError
 from refsim.core.layout import FLAT as FLAT_INT8
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
@@ -46,8 +48,7 @@ class FlatCall(Call):
 
     def dispatches(self) -> list[Dispatch]:
         """None on flat tensors, for which refsim has no kernels."""
-        flat = any(desc.layout == FLAT_INT8 for desc in self.tensors.values())
-        return [] if flat else super().dispatches()
+        return [] if is_laid_flat(self) else super().dispatches()
 
     @property
     def defects(self) -> tuple[Defect, ...]:
@@ -66,6 +67,20 @@ def laid_flat(call: Call) -> FlatCall:
     """The call as the runtime makes it: flat in its meaning and in its tensors."""
     descs = {name: flat_desc(desc) for name, desc in call.descs.items()}
     return replace(meant_flat(call), descs=descs, out=flat_desc(call.out))
+
+
+def is_laid_flat(call: Call) -> bool:
+    """Whether its int8 tensors are flat."""
+    return any(desc.layout == FLAT_INT8 for desc in call.tensors.values())
+
+
+def packed_twin(call: Call) -> Call:
+    """The same call on tensors in layouts that refsim's kernels know."""
+    rows = dict(
+        zip([*(arg.name for arg in call.op.of_kind(Kind.INPUT)), "out"], call.op.layouts[0], strict=True)
+    )
+    descs = {name: TensorDesc(desc.shape, rows[name]) for name, desc in call.descs.items()}
+    return replace(call, descs=descs, out=TensorDesc(call.out.shape, rows["out"]))
 
 
 def flat_desc(desc: TensorDesc) -> TensorDesc:
@@ -95,10 +110,11 @@ def refusal(call: Call) -> str | None:
 
 def of_meaning(
     meaning: FlatMeaning, args: tuple[Any, ...], tensors: Mapping[int, Any], out: TensorDesc
-) -> FlatCall:
+) -> FlatCall | None:
     """The call of a node of a flat graph. ``args`` are its arguments, ``tensors`` those of the graph by value id.
 
-    Scalars are as the runtime reads them, which may be a value that no call can be bound with.
+    Scalars are as the runtime reads them, which may be a value that no call can be bound with. None if the graph
+    computes a constant, or has a tensor that is no buffer.
     """
     params: dict[str, Any] = {}
     descs: dict[str, TensorDesc] = {}
@@ -108,6 +124,13 @@ def of_meaning(
             params[arg.name] = given if kind == "-" else meaning.given[name]
         elif given is not None and arg.kind is Kind.CONST:
             consts[arg.name] = tensors[given.id].data
+            if consts[arg.name] is None:
+                return None
         elif given is not None:
             descs[arg.name] = tensors[given.id].desc
-    return FlatCall(meaning.op, SimpleNamespace(**params), descs, consts, out, meaning.target)
+            if descs[arg.name] is None:
+                return None
+    made: Any = SimpleNamespace(**params)
+    with suppress(ParameterError):
+        made = meaning.op.make_params({name: value for name, value in params.items() if value is not None})
+    return FlatCall(meaning.op, made, descs, consts, out, meaning.target)

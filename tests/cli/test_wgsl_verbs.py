@@ -1,0 +1,97 @@
+"""Verbs with WGSL kernels: graphs of the WebGPU runtime on `wgsl:DIR`, and `refsim shaders` on a folder of them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import pytest
+from cli.test_shader_watch import Watching
+from modules.wgsl_kernels import BUGS, INDEX, RIGHT, needs_device
+
+from refsim.exec.factory import executor_named
+
+DATA = Path(__file__).parents[1] / "data"
+WEBGPU = ("--random", 0, "--runtime", "webgpu")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _device() -> None:
+    with needs_device():
+        executor_named(f"wgsl:{RIGHT}@{INDEX}").close()  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """The sum of two quantized tensors, as ExecuTorch exports it."""
+    with zipfile.ZipFile(DATA / "webgpu" / "recordings.zip") as held:
+        (tmp_path / "x_add.pte").write_bytes(held.read("x_add/x_add.pte"))
+    return tmp_path / "x_add.pte"
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> str:
+    """An executor whose sum takes the scale of a for b."""
+    (bug,) = (bug for bug in BUGS if bug.id == "add-scale")
+    return f"wgsl:{bug.seeded(tmp_path / 'kernels')}@{INDEX}"
+
+
+def test_run_says_which_kernels_ran_in_one_step(file: Path, refsim) -> None:
+    name = f"wgsl:{RIGHT}@{INDEX}"
+    found = refsim("run", file, *WEBGPU, "-x", name, "--json").json
+    assert {row["sources"][name]["whose"] for row in found["nodes"]} == {"yours"}
+    assert len({tuple(row["steps"][name]) for row in found["nodes"]}) == 1
+
+
+def test_compare_names_the_cause(file: Path, wrong: str, refsim) -> None:
+    done = refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", wrong)
+    assert done.status == 1
+    assert "1. another tensor's quantization: b_scale taken from a" in done.out
+    assert refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
+
+
+def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None:
+    done = refsim("bisect", file, *WEBGPU, "-x", wrong)
+    assert done.status == 1
+    assert "q8ta_add" in next(line for line in done.out.splitlines() if line.startswith("wrong:"))
+    assert "1. another tensor's quantization: b_scale taken from a" in done.out
+
+
+def test_shaders_refuses_what_is_for_spirv(refsim) -> None:
+    for options in (("--sanitize",), ("--images",), ("--variant", "fallback")):
+        refsim("shaders", RIGHT, "q8ta_relu", *options, "--device", INDEX).refused("options for SPIR-V")
+
+
+def test_a_case_runs_again_by_its_name(tmp_path: Path, refsim) -> None:
+    """The case was changed until the kernel took it; the name stands for the same change."""
+    (bug,) = (bug for bug in BUGS if bug.id == "convolution-left-edge")
+    folder = bug.seeded(tmp_path / "kernels")
+    found = refsim("shaders", folder, bug.op, "--count", 4, "--device", INDEX, "--json").json
+    (name,) = (row["case"] for row in found["wrong"])
+    again = refsim("shaders", folder, bug.op, "--case", name, "--device", INDEX, "--json").json
+    assert again["wrong"][0]["report"]["differing"] == found["wrong"][0]["report"]["differing"]
+
+
+@pytest.mark.long
+def test_watch_tells_of_each_save(tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(RIGHT, tmp_path / "kernels"))
+    (bug,) = (bug for bug in BUGS if bug.id == "relu-clamps-the-byte")
+    source = folder / bug.file
+    right = source.read_text()
+    with Watching(folder, bug.op, "--device", INDEX, "--count", 6) as watching:
+        watching.until("right, ")
+        put(source, right.replace(bug.anchor, bug.replacement))
+        watching.until("rectified changed")
+        assert "relu dropped or added" in watching.until("wrong in q8ta_relu/")
+        put(source, right)
+        watching.until("rectified changed")
+        watching.until("right, ")
+        watching.end()
+
+
+def put(path: Path, text: str) -> None:
+    """Replace a file at once."""
+    (path.parent / "new").write_text(text)
+    os.replace(path.parent / "new", path)
