@@ -18,7 +18,7 @@ import numpy as np
 from refsim.core import choices
 from refsim.core.buffer import FILL, GUARD
 from refsim.core.errors import DeviceError, FormatError, MissingDependencyError
-from refsim.core.extras import install
+from refsim.core.extras import WEBGPU_FIX
 from refsim.core.launch import Triple
 from refsim.formats.wgsl import SUFFIX, Source
 from refsim_gpu.vulkan import DeviceInfo
@@ -26,7 +26,6 @@ from refsim_gpu.vulkan import DeviceInfo
 #: Guard words behind an output.
 GUARDS = 64
 LAST_LINES = 3
-FIX = install("webgpu")
 
 
 def adapters() -> list[Any]:
@@ -37,7 +36,7 @@ def adapters() -> list[Any]:
         from wgpu.backends.wgpu_native.extras import set_instance_extras
     except ImportError as error:
         raise MissingDependencyError(
-            "wgsl executor", "the package wgpu is not installed", need=FIX
+            "wgsl executor", "the package wgpu is not installed", need=WEBGPU_FIX
         ) from error
     with contextlib.suppress(RuntimeError):  # it was asked before
         set_instance_extras(backends=["Vulkan", "Metal", "DX12"])

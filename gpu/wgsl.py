@@ -16,6 +16,7 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, GuardError, UnknownOperatorError
+from refsim.core.extras import WEBGPU_FIX
 from refsim.core.launch import Launch
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.digest import files
@@ -33,9 +34,9 @@ from refsim.ops.base.module_call import (
 )
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
-from refsim.ops.flat.call import flat_desc
+from refsim.ops.flat.call import flat_desc, is_laid_flat
 from refsim_gpu.vulkan import DeviceInfo
-from refsim_gpu.wgpu_device import FIX, Bound, Step, WgpuDevice, adapters, described, overwritten
+from refsim_gpu.wgpu_device import Bound, Step, WgpuDevice, adapters, described, overwritten
 from refsim_gpu.wgsl_session import FlatSession
 
 KIND = "wgsl"
@@ -113,6 +114,8 @@ class WgslExecutor(Executor):
             return Source(OURS, self.ours.source(call).kernels, why)
 
     def written(self, call: Call) -> WrittenOutput | None:
+        if not is_laid_flat(call):  # whose words are others than the kernel's
+            return None
         try:
             return written(call, self.features, set(self.folder), self.rows)
         except UnknownOperatorError:
@@ -240,5 +243,7 @@ def executors() -> list[ExecutorInfo]:
     from importlib.util import find_spec
 
     able = find_spec("wgpu") is not None
-    detail = "the WGSL kernels in DIR, on flat tensors" if able else f"needs the package wgpu; fix: {FIX}"
+    detail = (
+        "the WGSL kernels in DIR, on flat tensors" if able else f"needs the package wgpu; fix: {WEBGPU_FIX}"
+    )
     return [ExecutorInfo(f"{KIND}:DIR", able, detail)]

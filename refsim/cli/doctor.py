@@ -18,7 +18,7 @@ from refsim.cli._output import print_table, say
 from refsim.cli._verb import Result, verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
-from refsim.core.extras import INTEROP_FIX, TORCH_FIX
+from refsim.core.extras import INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
@@ -35,6 +35,7 @@ PACKAGES = (
     ("executorch", False, "exchange with upstream", INTEROP_FIX),
     ("torchao", False, "exchange with upstream", INTEROP_FIX),
     ("kp", False, "running on a GPU", GPU_FIX),
+    ("wgpu", False, "running WGSL kernels", WEBGPU_FIX),
 )
 
 

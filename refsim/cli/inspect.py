@@ -141,9 +141,9 @@ def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str
         return {}
     executor = executor_named(runner)
     return {
-        (number, node.number): ", ".join(executor.source(node.call).kernels)
+        (number, node.number): ", ".join(executor.source(call).kernels)
         for number, node in model.nodes()
-        if node.call is not None and node.prepared is not None
+        if (call := model.graphs[number].asked(node, executor.flat)) is not None
     }
 
 

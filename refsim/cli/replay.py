@@ -36,7 +36,7 @@ from refsim.core.qmath import Profile
 from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
-from refsim.golden.check import within
+from refsim.golden.check import asked_of, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
 from refsim.ops.base.binding import BoundCase
@@ -98,15 +98,17 @@ def command(
     guards: dict[str, str] = {}
     for name in executors.split(","):
         runner = runners[name] = executor_named(name)
-        result, outside = within(runner, stored.bound)
+        bound = asked_of(runner, stored.bound)
+        expected = stored.expected if bound is stored.bound else bound.call.expected(bound.inputs)
+        result, outside = within(runner, bound)
         if outside:
             guards[name] = outside
         reports[name] = diff(
-            stored.expected, result, call=stored.bound, others=raw_files(others), profile=profile, limit=limit,
-            title=f"{stored.name} on {name}", geometry=launched(runner, stored.bound.call),
+            expected, result, call=bound, others=raw_files(others), profile=profile, limit=limit,
+            title=f"{stored.name} on {name}", geometry=launched(runner, bound.call),
         )  # fmt: skip
         if runner.foreign:
-            kernels[name] = _foreign(runner, stored.bound, result)
+            kernels[name] = _foreign(runner, bound, result)
     telling = {name: Telling(name, runner) for name, runner in runners.items()}
     shown = next((name for name, r in reports.items() if not r.same), next(iter(reports)))
     write_html(html, reports[shown], telling[shown].texts(reports[shown]))

@@ -12,3 +12,4 @@ def install(extra: str, wheels: str = "") -> str:
 TORCH_FIX = install("torch")
 SWEEP_FIX = install("sweep")
 INTEROP_FIX = install("interop")
+WEBGPU_FIX = install("webgpu")

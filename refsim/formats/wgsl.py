@@ -63,10 +63,10 @@ class Source:
 
     def stores(self, binding: int) -> list[tuple[str, str]]:
         """(place, source line) of each store to a binding."""
-        held = self.declared.get(binding)
-        if held is None:
+        row = self.declared.get(binding)
+        if row is None:
             return []
-        store = re.compile(rf"(?<![\w.]){held.name}\s*\[.*\][^=<>!]*=(?!=)|\b\w+\(\s*&\s*{held.name}\b")
+        store = re.compile(rf"(?<![\w.]){row.name}\s*\[.*\][^=<>!]*=(?!=)|\b\w+\(\s*&\s*{row.name}\b")
         return [
             (f"{self.name}{SUFFIX}:{number}", line.strip())
             for number, line in enumerate(_blanked(self.text).split("\n"), 1)

@@ -42,7 +42,8 @@ def _changes(case: Case) -> Iterator[dict[str, Any]]:
     """Plain parameters, then more columns, then more channels."""
     plain = {name: value for name, value in _PLAIN.items() if case.params.get(name, value) != value}
     outputs = case.features.get("out_channels")
-    for base in [plain, {}] if "groups" in plain else [plain]:
+    grouped = {name: value for name, value in plain.items() if name != "groups"}
+    for base in (plain, grouped) if "groups" in plain else (plain,):
         for more, deeper, wider in product(range(GROWN), range(GROWN), range(GROWN)):
             changes = dict(base)
             for name, (shape, _) in case.inputs.items():

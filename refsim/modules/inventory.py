@@ -44,12 +44,17 @@ def known(own: Rows = NONE) -> Mapping[str, tuple[str, Shader | None]]:
     """Every module that refsim can run by name: its operator, and its row (None: it packs weights)."""
     if not own:
         return _upstream()
-    found: dict[str, tuple[str, Shader | None]] = {}
+    return {module: (op, shader) for module, op, shader in pairs(own)}
+
+
+def pairs(own: Rows) -> Iterator[tuple[str, str, Shader | None]]:
+    """Every module and an operator that it computes; one of the user's own may compute several."""
+    for module, (op, shader) in _upstream().items():
+        if op not in own:
+            yield module, op, shader
     for name, row in own.items():
         for shader in row.shaders:
-            found.setdefault(shader.name, (name, shader))
-    theirs = {module: row for module, row in _upstream().items() if row[0] not in own}
-    return theirs | found
+            yield shader.name, name, shader
 
 
 @cache
@@ -81,7 +86,7 @@ def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -
     A folder with kernels of its own is no build of upstream's: what it lacks of that is not named.
     """
     found = []
-    for module, (op, shader) in known(own).items():
+    for module, op, shader in pairs(own):
         if module not in there and (shader is None or (own and op not in own)):
             continue
         state = DAMAGED if module in damaged else FOUND if module in there else MISSING
@@ -136,7 +141,7 @@ def _leaves(call: Call) -> Iterator[str]:
 
 def computed(there: Collection[str], own: Rows = NONE) -> list[str]:
     """The operators that the modules of a folder compute, at least in part; those with one kernel come first."""
-    direct = {op for module, (op, shader) in known(own).items() if shader is not None and module in there}
+    direct = {op for module, op, shader in pairs(own) if shader is not None and module in there}
     found = [
         name
         for name in OPS
@@ -153,7 +158,7 @@ def operators() -> list[str]:
 def affected(modules: Collection[str], operators: Collection[str], own: Rows = NONE) -> list[str]:
     """Those of the operators that a change of these modules can touch, in their order."""
     names = known(own)
-    touched = {names[module][0] for module in modules if module in names}
+    touched = {op for module, op, _ in pairs(own) if module in modules}
     packers = {module for module in modules if module in names and names[module][1] is None}
     return [
         name
@@ -168,13 +173,11 @@ def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NO
 
     Modules that pack weights do not count: refsim packs.
     """
-    names = known(own)
     ages = dict.fromkeys(operators, 0)
-    for module, age in compiled.items():
-        kernel, shader = names[module]
-        for op in operators if shader is not None else ():
+    for module, kernel, shader in pairs(own):
+        for op in operators if shader is not None and module in compiled else ():
             if kernel == op or kernel in computing(op, own):
-                ages[op] = max(ages[op], age)
+                ages[op] = max(ages[op], compiled[module])
     return sorted(operators, key=lambda op: -ages[op])
 
 

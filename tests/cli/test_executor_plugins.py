@@ -254,7 +254,7 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (
             "nonesuch",
             ParameterError,
-            "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, cpu, dead, lost, none, ",
+            "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, wgsl:DIR, cpu, dead, lost, none, ",
         ),
     ],
 )

@@ -12,6 +12,9 @@ from cli.test_shader_watch import Watching
 from modules.wgsl_kernels import BUGS, INDEX, RIGHT, needs_device
 
 from refsim.exec.factory import executor_named
+from refsim.golden.check import ACCEPTED, run
+from refsim.golden.rules import case
+from refsim.ops.base.binding import bind
 
 DATA = Path(__file__).parents[1] / "data"
 WEBGPU = ("--random", 0, "--runtime", "webgpu")
@@ -59,11 +62,28 @@ def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None
     assert "1. another tensor's quantization: b_scale taken from a" in done.out
 
 
+@pytest.mark.parametrize("op", ["q8ta_add", "q8ta_quantize", "q8ta_conv2d_dw"])
+def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
+    """They are other ones than those of packed kernels, for some ties."""
+    with executor_named(f"wgsl:{RIGHT}@{INDEX}") as executor:  # type: ignore[attr-defined]
+        for number in range(40):
+            bound = bind(case(op, number))
+            expected = bound.call.expected(bound.inputs)
+            assert run(str(number), executor.name, executor, bound, expected).status in ACCEPTED
+
+
+def test_replay_asks_for_them_too(wrong: str, refsim) -> None:
+    assert refsim("replay", "q8ta_add/0003", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
+    done = refsim("replay", "q8ta_add/0003", "-x", wrong)
+    assert done.status == 1 and "another tensor's quantization" in done.out
+
+
 def test_shaders_refuses_what_is_for_spirv(refsim) -> None:
     for options in (("--sanitize",), ("--images",), ("--variant", "fallback")):
         refsim("shaders", RIGHT, "q8ta_relu", *options, "--device", INDEX).refused("options for SPIR-V")
 
 
+@pytest.mark.long
 def test_a_case_runs_again_by_its_name(tmp_path: Path, refsim) -> None:
     """The case was changed until the kernel took it; the name stands for the same change."""
     (bug,) = (bug for bug in BUGS if bug.id == "convolution-left-edge")

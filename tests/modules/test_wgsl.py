@@ -11,7 +11,7 @@ from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug, needs_device
 from refsim.cli._shaders_build import Build, opened
 from refsim.core.errors import FormatError
 from refsim.formats import kernels, wgsl
-from refsim.golden.judge import SAME
+from refsim.golden.judge import LEGAL, SAME
 
 #: How many causes count as named at once, and how many cases of the corpus each operator has.
 FIRST, COUNT = 3, 24
@@ -26,8 +26,9 @@ def right() -> Iterator[Build]:
 @pytest.mark.parametrize("op", kernels.read(RIGHT / kernels.NAME))
 def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) -> None:
     outcome = right.verification.run([op], everything=True)
-    assert set(outcome.counts[op]) == {SAME}
-    assert outcome.counts[op][SAME] >= COUNT / 2
+    exact = right.device.numerics in ("canonical", "lavapipe")
+    assert set(outcome.counts[op]) <= ({SAME} if exact else {SAME, LEGAL})
+    assert outcome.cases >= COUNT / 2
 
 
 @pytest.mark.few(3)
