@@ -139,7 +139,9 @@ HEAD = """# What each cause looks like
 A diff of two buffers can end with a *likely cause*: a known bug that would leave exactly these bytes. This page shows
 a wrong buffer for each cause that has no line in a kernel, and for those that many kernels share, and says where to
 look. Other causes are edits: a diff searches the right kernel for the change that gives these bytes, and names the
-line. If `refsim diff --html` gave you a map and no cause, search here for one that looks like it.
+line. That takes up to ten seconds on a usual machine; what is computed meanwhile is counted, so that a busy one gives
+the same answer. `--search SECONDS`, or `REFSIM_SEARCH` in the environment, says how long to search. If `refsim diff
+--html` gave you a map and no cause, search here for one that looks like it.
 
 Each example is a kernel with one bug, run on a small tensor. `docs/gallery.py` draws the page from the buffers that
 the tests use. A test sees to it that every cause has its entry, and that the picture is what the buggy kernel writes.

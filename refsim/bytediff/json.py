@@ -42,7 +42,7 @@ def _cause(cause: Cause) -> dict[str, Any]:
 def _place(place: Place) -> dict[str, Any]:
     return {
         "function": place.function, "file": place.file, "line": place.line, "edit": place.edit,
-        "others": list(place.others),
+        "shader": place.shader, "others": list(place.others),
     }  # fmt: skip
 
 

@@ -94,7 +94,7 @@ class Cause:
         return f"{self.what} ({self.fit}{', weak' if self.weak else ''})"
 
 
-def causes(ev: Evidence, seconds: float = search.SECONDS) -> list[Cause]:
+def causes(ev: Evidence, seconds: float) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
     None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.

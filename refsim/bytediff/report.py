@@ -14,9 +14,10 @@ from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Count, Difference, Findings
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
-from refsim.bytediff.search import SECONDS
+from refsim.bytediff.rank import Cause
+from refsim.bytediff.search import allowed
 from refsim.bytediff.start import Start, explained
-from refsim.core import choices
+from refsim.core import choices, doing
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import Layout, layout
@@ -58,7 +59,7 @@ def diff(
     title: str = "",
     explain: bool = True,
     geometry: Geometry | None = None,
-    search: float = SECONDS,
+    search: float | None = None,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -68,7 +69,7 @@ def diff(
     upstream's kernels leave to chance; ``profile`` names the numerics that the device is allowed. ``limit`` bounds
     the differences listed. ``explain`` False: only what differs, without pattern and causes, which take their time.
     ``geometry`` is how the kernel was launched, if not as refsim launches its own. ``search`` is how many seconds the
-    search for an edit of the kernel may take at most; 0: there is none.
+    search for an edit of the kernel may take on a usual machine, 10 if it is not given; 0: there is none.
     An int8 array of the tensor's own shape, of two dims or more, holds its elements: padding, which it lacks, is then
     not compared.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
@@ -95,7 +96,10 @@ def diff(
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
         raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, legal))
-    rest, found = explained(ev, search) if explain else (Start(ev), [])
+    rest, found = Start(ev), list[Cause]()
+    if explain:
+        with doing.explaining(str(desc if call is None else call.case)):
+            rest, found = explained(ev, allowed() if search is None else search)
     report = Report(
         ev,
         title or f"{desc}",

@@ -15,7 +15,7 @@ import click
 import refsim
 from refsim.check.runtime import runtime
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import folder_option, runtime_option
+from refsim.cli._options import folder_option, runtime_option, search_option
 from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import Result, verb
@@ -128,6 +128,7 @@ def _none_chosen(
 @click.option("--device", metavar="TEXT", help="For the certificate: the device that ran them.")
 @click.option("--driver", metavar="TEXT", help="For the certificate: its driver.")
 @runtime_option
+@search_option
 @click.option(
     "--certificate",
     type=Written(),

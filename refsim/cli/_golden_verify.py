@@ -14,7 +14,7 @@ from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._golden_results import run
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, profile_option, root_option
+from refsim.cli._options import executors_option, profile_option, root_option, search_option
 from refsim.cli._output import MOST_SHOWN, print_table, say, say_all, say_rest, wrote
 from refsim.cli._verb import PROGRAM, Result, verb
 from refsim.cli._written import Written
@@ -61,6 +61,7 @@ MOST_APART = 3
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
 @profile_option("the executors must have")
+@search_option
 @click.option(
     "--threads", type=click.IntRange(1, 256), default=1, show_default=True, help="Threads of executor cpu."
 )

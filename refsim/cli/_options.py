@@ -118,6 +118,27 @@ def limit_option(function: F) -> F:
     )(function)
 
 
+def search_option(function: F) -> F:
+    """The option --search; it holds for all that the verb starts, and ends with it."""
+
+    def hold(ctx: click.Context, param: click.Parameter, seconds: float | None) -> None:
+        from refsim.bytediff import search  # not at start-up: kernels come with it
+
+        if seconds is not None:
+            before = os.environ.get(search.VARIABLE, "")  # an empty one says nothing
+            ctx.call_on_close(lambda: os.environ.update({search.VARIABLE: before}))
+            os.environ[search.VARIABLE] = str(seconds)
+
+    return click.option(
+        "--search",
+        type=click.FloatRange(0),
+        metavar="SECONDS",
+        expose_value=False,
+        callback=hold,
+        help="How long to look for the change of a kernel that gives a buffer's wrong bytes (10); 0: not at all.",
+    )(function)
+
+
 def html_option(function: F) -> F:
     return click.option(
         "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."

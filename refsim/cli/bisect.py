@@ -41,6 +41,7 @@ from refsim.cli._options import (
     html_option,
     limit_option,
     runtime_option,
+    search_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_table, say, say_all
@@ -127,6 +128,7 @@ def _text(report: Report) -> str:
 @device_profile_option
 @all_bytes_option
 @limit_option
+@search_option
 @html_option
 @node_data_option
 @origin_option

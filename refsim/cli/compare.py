@@ -25,6 +25,7 @@ from refsim.cli._options import (
     executor_profile_option,
     html_option,
     limit_option,
+    search_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_table, say, say_all
@@ -110,6 +111,7 @@ class ComparedRow:
 )
 @executor_profile_option
 @limit_option
+@search_option
 @html_option
 @origin_option
 def command(

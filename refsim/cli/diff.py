@@ -16,6 +16,7 @@ from refsim.cli._options import (
     html_option,
     layout_option,
     limit_option,
+    search_option,
     shape_option,
 )
 from refsim.cli._sidecars import described, in_case, says, unlike_case, unlike_each_other
@@ -89,6 +90,7 @@ def _swapped(expected: str, actual: str) -> list[str]:
     help="Another raw buffer that may have been mixed up with this one.",
 )
 @limit_option
+@search_option
 @html_option
 def command(
     expected: str,

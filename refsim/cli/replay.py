@@ -27,6 +27,7 @@ from refsim.cli._options import (
     executors_option,
     html_option,
     limit_option,
+    search_option,
 )
 from refsim.cli._output import say
 from refsim.cli._sidecars import unlike_case
@@ -60,6 +61,7 @@ from refsim.ops.base.binding import BoundCase
 @device_profile_option
 @all_bytes_option
 @limit_option
+@search_option
 @html_option
 def command(
     case: str,

@@ -15,7 +15,7 @@ import click
 from refsim.cli import _sweep as text
 from refsim.cli._document import Document
 from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import EXECUTORS, New, profile_option
+from refsim.cli._options import EXECUTORS, New, profile_option, search_option
 from refsim.cli._output import say, wrote
 from refsim.cli._progress import progress
 from refsim.cli._verb import PROGRAM, Result, verb
@@ -56,6 +56,7 @@ from refsim.sweep.servers import LOCAL, NONE, server
     "--threads", metavar="NUMBERS", multiple=True, default=("1",), show_default="1",
     help="Threads of the executor cpu; it runs once with each of these numbers.",
 )  # fmt: skip
+@search_option
 @profile_option(
     "", "profiles", multiple=True,
     help="The numerics to follow, in turn: names, or files that refsim probe saved; kernels of another build too. "

@@ -20,6 +20,7 @@ from refsim.cli._options import (
     html_option,
     limit_option,
     runtime_option,
+    search_option,
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_table, say, say_all, wrote
@@ -87,6 +88,7 @@ MOST_REPORTS = 3
 @runtime_option
 @device_profile_option
 @limit_option
+@search_option
 @html_option
 @node_data_option
 @origin_option

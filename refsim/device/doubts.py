@@ -14,6 +14,7 @@ from functools import partial
 import numpy as np
 
 from refsim.bytediff.rank import Cause, causes
+from refsim.bytediff.search import allowed
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
 from refsim.device import floats
@@ -84,7 +85,7 @@ def _cause(row: Row) -> Cause | None:
     """The likeliest cause, if it predicts every byte."""
     report = row.judged
     assert report is not None
-    best = next(iter(report.causes or causes(report.evidence)), None)
+    best = next(iter(report.causes or causes(report.evidence, allowed())), None)
     return best if best is not None and best.exact else None
 
 

@@ -25,7 +25,7 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.models import ModelRunner
-from refsim.sweep.outcome import Failure, Outcome
+from refsim.sweep.outcome import MOST_TOLD, Failure, Outcome
 from refsim.sweep.plan import Chunk
 from refsim.sweep.shrink import SECONDS, shrunk
 
@@ -76,7 +76,7 @@ class ChunkRunner:
         own = profile if chunk.strict else None
 
         def fails(case: Case) -> bool:
-            return tried(executor, bind(case, Target(profile)), own)[0] == failure.status
+            return tried(executor, bind(case, Target(profile)), own, explain=False)[0] == failure.status
 
         try:
             case = OPS[chunk.subject].sample(Rng(failure.seed))
@@ -94,8 +94,10 @@ def case_files(bound: BoundCase, note: str) -> dict[str, bytes]:
     return contents(bound, bound.call.expected(bound.inputs), note)
 
 
-def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tuple[str, str]:
-    """(status, why) of one call, by the judge that `refsim golden verify` has."""
+def tried(
+    executor: Executor, bound: BoundCase, profile: Profile | None, explain: bool = True
+) -> tuple[str, str]:
+    """(status, why) of one call, by the judge that `refsim golden verify` has; see `check.run` for ``explain``."""
     try:
         found = check.run(
             str(bound.case),
@@ -104,6 +106,7 @@ def tried(executor: Executor, bound: BoundCase, profile: Profile | None) -> tupl
             bound,
             bound.call.expected(bound.inputs),
             profile,
+            explain,
         )
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
         return ERROR, f"{type(error).__name__}: {error}"
@@ -142,7 +145,8 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
         if right:
             outcome.statuses[SAME] += 1
             continue
-        status, message = tried(executor, bound, one.profile if chunk.strict else None)
+        explain = not chunk.shrink and len(outcome.failures) < MOST_TOLD  # the smallest case is explained
+        status, message = tried(executor, bound, one.profile if chunk.strict else None, explain)
         if status == SAME:
             status, message = DIFFERENT, AGAIN
         if status in ACCEPTED:

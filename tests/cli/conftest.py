@@ -62,7 +62,7 @@ def accepted(words: list[str]) -> None:
     while isinstance(command, click.Group):
         command = command.get_command(click.Context(command), words.pop(0))
     assert command is not None
-    command.make_context("rerun", words, obj=Document())
+    command.make_context("rerun", words, obj=Document()).close()
 
 
 @pytest.fixture

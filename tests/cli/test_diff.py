@@ -9,6 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refsim.bytediff import report, search
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.rank import Cause
+from refsim.bytediff.start import Start
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import PROFILES
 from refsim.golden.named import open_case
@@ -181,3 +185,18 @@ def test_an_expected_buffer_that_is_not_the_case_s_is_told_so(of_case, refsim) -
     assert refsim("diff", zeros, wrong, "--case", CASE, "--json").json["causes"] == []
     assert refsim(*compare.split()[1:]).status == 1
     assert f"{zeros} is not what" in refsim("diff", zeros, zeros, "--case", CASE).out
+
+
+def test_how_long_to_look_for_a_cause(buffers, monkeypatch: pytest.MonkeyPatch, refsim) -> None:
+    asked: list[float] = []
+
+    def explained(ev: Evidence, seconds: float) -> tuple[Start, list[Cause]]:
+        asked.append(seconds)
+        return Start(ev), []
+
+    monkeypatch.setattr(report, "explained", explained)
+    monkeypatch.setenv(search.VARIABLE, "7")
+    line = ("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5")
+    assert [refsim(*line, *more).status for more in (("--search", 2.5), (), ("--search", 0))] == [1, 1, 1]
+    assert asked == [2.5, 7, 0]
+    refsim(*line, "--search", -1).refused("-1")

@@ -7,6 +7,7 @@ cause.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -16,9 +17,22 @@ from refsim.bytediff.evidence import Evidence, Prediction
 from refsim.bytediff.search.run import Search
 from refsim.bytediff.search.witnesses import compared
 from refsim.bytediff.search.words import Place, class_of, place_of
+from refsim.core.errors import ParameterError
 
-#: How long a search may take.
-SECONDS = 10.0
+#: How long a search may take on a usual machine, and what says otherwise for this process and those that it starts.
+SECONDS, VARIABLE = 10.0, "REFSIM_SEARCH"
+
+
+def allowed() -> float:
+    """How long a search may take; ParameterError if the environment says what is no time."""
+    text = os.environ.get(VARIABLE) or str(SECONDS)
+    try:
+        found = float(text)
+    except ValueError:
+        found = -1.0
+    if not found >= 0:
+        raise ParameterError(VARIABLE, "is no time", got=repr(text), need="seconds, from 0")
+    return found
 
 
 @dataclass(frozen=True)
@@ -41,7 +55,7 @@ class Found:
         return chosen[0], replace(chosen[1], others=others)
 
 
-def edits(ev: Evidence, seconds: float = SECONDS) -> Iterator[Found]:
+def edits(ev: Evidence, seconds: float) -> Iterator[Found]:
     """The edits that a search found; of those that give the same bytes the most likely one, which names the others."""
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return

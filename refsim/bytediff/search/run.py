@@ -1,12 +1,13 @@
 """The search: every edit on a few work items, the survivors on the whole buffer.
 
-Steps of loops are counted and decide; seconds are an outer limit alone, so that a busy machine says the same.
+What the kernel computes on the way is counted and decides; the clock is an outer limit alone, so that a busy machine
+says the same.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import index
@@ -21,9 +22,16 @@ from refsim.bytediff.search.witnesses import Witness, Witnesses
 
 #: How many edits that fit all witnesses, all wrong ones, or some of these are tried on the whole buffer.
 MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 2, 3
-#: A search takes so many steps of loops on witnesses at most, and an edit of one item so many times those of the right
-#: kernel. Whole buffers that take more than the last number are computed by compiled copies.
-MOST_STEPS, TIMES, PLAIN_STEPS = 2_000_000, 4, 20_000
+#: An edit of one item takes so many times the steps of loops that the right kernel takes. Whole buffers that take more
+#: than the last number are computed by compiled copies.
+TIMES, PLAIN_STEPS = 4, 20_000
+#: So many places of a kernel are computed within a second on a usual machine; a call of it costs so many more. A
+#: machine that is slower by the last number is waited for.
+PLACES_PER_SECOND, EACH_CALL, SLOWER = 30_000_000, 600, 2.5
+#: A search in which no edit gave any wrong word yet ends after this share of its time: few find one later.
+HOPELESS = 0.5
+#: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
+SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: A survivor must fit so many items, and so many survivors are looked at.
@@ -62,7 +70,7 @@ class Fit(IntEnum):
 
 @dataclass
 class Search:
-    """The search for the edit that gives one buffer; ``seconds`` of the processor end it where its steps do not.
+    """The search for the edit that gives one buffer, as long as a usual machine takes ``seconds`` for it.
 
     Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
     many), or they write elsewhere (``moved``, with how often that may be so).
@@ -80,8 +88,9 @@ class Search:
         self.bench = Bench(self.ev.call, words)
         self.last = len(self.bench.steps) - 1
         self.witnesses = Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
-        self.end = time.thread_time() + self.seconds
-        self.taken = 0
+        self.end = time.thread_time() + SLOWER * self.seconds
+        #: How many places were computed, and about how many a work item takes.
+        self.taken, self.places = 0, 0
         #: Whether an item of the edit at hand wrote words that are not its own.
         self.wandered = False
 
@@ -90,7 +99,7 @@ class Search:
         seen = self._measured()
         for at in reversed(range(self.last + 1)):
             for candidate in self._candidates(at, seen[at]):
-                if self.taken > MOST_STEPS or self._late:
+                if self._late:
                     break
                 self._try(candidate)
             self.bench.choose(at)
@@ -103,13 +112,29 @@ class Search:
         cheap = self.bench.cost <= PLAIN_STEPS
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else 1
         yield from self._predicted([*self.whole[:MOST_WHOLE], *moved[:many]])
-        yield from self._predicted([*self.inside[:MOST_INSIDE], *parts[:MOST_PARTS]])
+        rest = [*self.inside[:MOST_INSIDE], *parts[:MOST_PARTS]]
+        yield from self._predicted(rest if cheap else filter(self._promising, rest))
 
     @property
     def _late(self) -> bool:
-        return time.thread_time() > self.end
+        share = 1.0 if self.whole or self.inside or self.parts or self.moved else HOPELESS
+        return self.taken > share * PLACES_PER_SECOND * self.seconds or time.thread_time() > self.end
 
-    def _predicted(self, rows: list[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
+    def _promising(self, row: Candidate) -> bool:
+        """Whether an edit gives some of the items of a sample that the right kernel does not give."""
+        every = self.witnesses.every
+        sample = every[:: -(-len(every) // SAMPLED)]
+
+        def fitting(edit: Edit | None, entry: Entry | None) -> list[bool]:
+            self.bench.choose(row.step, edit, entry)
+            return [self._fit(witness) is Fit.YES for witness in sample]
+
+        right, found = fitting(None, None), fitting(row.edit, row.entry)
+        self.bench.choose(row.step)
+        gained = sum(now and not before for before, now in zip(right, found, strict=True))
+        return gained >= LEAST_GAIN * (len(sample) - sum(right))
+
+    def _predicted(self, rows: Iterable[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
         for row in rows:
             if self._late:
                 return
@@ -123,7 +148,7 @@ class Search:
         schemas = [step.schema for step in self.bench.steps]
         self.bench.choose(self.last)
         for schema in schemas:
-            schema.seen.clear()
+            schema.forget()
             schema.watching(True)
             schema.left[0] = 1 << 60
         most = 0
@@ -133,6 +158,8 @@ class Search:
             self.bench.stores(self.last, witness.item)
             most = max(most, before - sum(schema.left[0] for schema in schemas))
         self.limit = TIMES * most + 64
+        items = len(self.witnesses.wrong) + len(self.witnesses.right)
+        self.places = sum(schema.places for schema in schemas) // items + EACH_CALL
         self.bench.cost = most * int(np.prod(self.bench.steps[-1].launch.reached))
         for schema in schemas:
             schema.watching(False)
@@ -197,7 +224,7 @@ class Search:
             held = {index(at): int(value) for at, value in out.items()}
         except Exception:  # whatever stops a wrong kernel
             held = None
-        self.taken += sum(self.limit - step.schema.left[0] for step in self.bench.steps)
+        self.taken += self.places
         if held is None:
             return Fit.NO
         open_ = Fit.OPEN if self.bench.missed else Fit.NO

@@ -120,7 +120,9 @@ class Schema:
         self.copies: dict[FunctionType, Copy] = {}
         self.edits: list[Edit] = []
         self.left = [0]
+        #: What kinds of values places had while they were watched, and how many values there were.
         self.seen: dict[int, int] = {}
+        self.places = 0
         self._selected: list[tuple[dict[str, Any], Copy]] = []
         self.namespace: dict[str, Any] = {
             "np": Scalars, **ADDED, "_edit": -1, "_left": self.left, "_watch": self._watch, "_Endless": EndlessError,
@@ -162,6 +164,7 @@ class Schema:
                 self.namespace[entry.name] = space[copy.name]
 
     def _watch(self, number: int, value: Any) -> Any:
+        self.places += 1
         self.seen[number] = self.seen.get(number, 0) | (1 if isinstance(value, (float, np.floating)) else 2)
         return value
 
@@ -181,6 +184,11 @@ class Schema:
         for space, copy in self._selected:
             self._put(space, copy, "switch" if copy is edit.copy else "plain")
             space["_edit"] = edit.number
+
+    def forget(self) -> None:
+        """What was seen."""
+        self.seen.clear()
+        self.places = 0
 
     def watching(self, on: bool) -> None:
         """Let all functions tell which places they reach, or none."""

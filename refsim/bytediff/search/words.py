@@ -5,20 +5,23 @@ from __future__ import annotations
 import ast
 import re
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
-from refsim.bytediff.search.schema import Edit, Entry
+from refsim.bytediff.search.schema import ROOT, Copy, Edit, Entry
 from refsim.core.counted import counted
 
 #: Longer texts are cut.
 LONGEST = 90
+SHADERS = ROOT / "shaders"
 
 
 @dataclass(frozen=True)
 class Place:
     """Where the right kernel has what a wrong one has otherwise: function, file and line, and the edit in words.
 
-    ``called``: the call, with its line, through which the edit is made alone. ``others`` are edits that
-    give the same bytes.
+    ``called``: the call, with its line, through which the edit is made alone. ``shader`` is where refsim's own shader
+    reads the same words, if one line alone does. ``others`` are edits that give the same bytes.
     """
 
     function: str
@@ -26,6 +29,7 @@ class Place:
     line: int
     edit: str
     called: str = ""
+    shader: str = ""
     others: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -37,7 +41,8 @@ class Place:
         count = len(self.others)
         others = f"; or {counted(count, 'other edit')} with the same bytes" if count else ""
         called = f", for {self.called}" if self.called else ""
-        return f"{self.edit}, in {self.function}{called} ({self}{others})"
+        shader = f"; {self.shader}" if self.shader else ""
+        return f"{self.edit}, in {self.function}{called} ({self}{shader}{others})"
 
 
 #: (kinds of edits, pattern of the function, pattern of the names that it touches, class): the first that fits decides.
@@ -83,9 +88,43 @@ def place_of(edit: Edit, entry: Entry | None = None) -> Place:
     function = edit.copy.function
     own = function.__name__
     module = function.__module__.rpartition(".")[2]
-    return Place(
-        module if own == "kernel" else own, edit.copy.path, edit.line, text_of(edit), _called(edit, entry)
-    )
+    what = module if own == "kernel" else own
+    return Place(what, edit.copy.path, edit.line, text_of(edit), _called(edit, entry), _shader_line(edit))
+
+
+#: The words that kernels and shaders read by the same names.
+_WORDS = re.compile(r"push\[[^\]]+\]|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
+
+
+def _shader_line(edit: Edit) -> str:
+    """The line of the operator's shader that reads the words of the edited statement; "" if it is not one line."""
+    asked = set(_WORDS.findall(_statement(edit)))
+    near = set(_WORDS.findall(edit.copy.schema.names.text(edit.old)))
+    found = [
+        (len(words), at) for at, words in _lines(Path(edit.copy.schema.kernel.path).stem) if asked <= words
+    ]
+    least = min(found, default=(0, ""))
+    alone = [row for row in found if row[0] == least[0]]
+    return least[1] if near and len(alone) == 1 else ""
+
+
+@cache
+def _lines(op: str) -> tuple[tuple[str, frozenset[str]], ...]:
+    """Each line of an operator's shader, and of the files that it includes, with the words that it reads."""
+    left, found, seen = [SHADERS / f"{op}.comp"], list[tuple[str, frozenset[str]]](), set[Path]()
+    while left:
+        path = left.pop(0)
+        if path in seen or not path.is_file():  # an installed package has no sources of shaders
+            continue
+        seen.add(path)
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if included := re.match(r'\s*#include "(.*)"', line):
+                left += [path.parent / included[1], SHADERS / "include" / included[1]]
+            elif not line.startswith(("const", "layout")) and (
+                words := _WORDS.findall(line.partition("//")[0])
+            ):
+                found.append((f"{path.relative_to(SHADERS.parent)}:{number}", frozenset(words)))
+    return tuple(found)
 
 
 def _called(edit: Edit, entry: Entry | None) -> str:
@@ -112,12 +151,19 @@ def class_of(edit: Edit) -> str:
 
 
 def _statement(edit: Edit) -> str:
-    """The statement that an edit is in."""
-    found = [
-        node for node in ast.walk(edit.copy.tree)
-        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef) and edit.old in set(ast.walk(node))
-    ]  # fmt: skip
-    return edit.copy.schema.names.text(found[-1]).partition("\n")[0] if found else ""
+    """The first line of the innermost statement that an edit is in."""
+    found = _statements(edit.copy).get(edit.old)
+    return "" if found is None else edit.copy.schema.names.text(found).partition("\n")[0]
+
+
+@cache
+def _statements(copy: Copy) -> dict[ast.AST, ast.stmt]:
+    """Of each node of a function the innermost statement."""
+    found: dict[ast.AST, ast.stmt] = {}
+    for node in ast.walk(copy.tree):  # outer ones first
+        if isinstance(node, ast.stmt) and not isinstance(node, ast.FunctionDef):
+            found.update(dict.fromkeys(ast.walk(node), node))
+    return found
 
 
 def text_of(edit: Edit) -> str:

@@ -7,15 +7,20 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from refsim.bytediff import diff
+from refsim.bytediff import diff, search
+from refsim.bytediff.search import run
 from refsim.bytediff.search.bench import Bench
+from refsim.bytediff.search.schema import ROOT, schema_of
+from refsim.bytediff.search.words import place_of
 from refsim.core import lanes, qmath
 from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import ParameterError
 from refsim.core.jit import ready
 from refsim.core.rng import Rng
 from refsim.ops import (
@@ -131,6 +136,56 @@ def test_the_line_of_a_wrong_kernel_is_named(
     told = {(place.file, place.line)} | {_parsed(other) for other in place.others}
     file = f"{module.__name__.rpartition('.')[2]}.py"
     assert any(at.endswith(file) and line in held for at, line in told), str(report)
+
+
+@pytest.mark.parametrize(
+    ("variable", "places"), [("0", None), ("", 0)], ids=["the environment", "places of the kernel"]
+)
+def test_a_search_ends(variable: str, places: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    op, module, name, right, edited = next(row for row in WRONG if row[0] == "q8ta_relu")
+    bound = bind(OPS[op].sample(Rng(3)))
+    actual = wrong(bound, cache(lambda kernel: _edited(kernel, module, name, right, edited)))
+    expected = bound.call.expected(bound.inputs)
+    assert any(cause.place for cause in diff(expected, actual, call=bound).causes)
+    monkeypatch.setenv(search.VARIABLE, variable)
+    if places is not None:
+        monkeypatch.setattr(run, "PLACES_PER_SECOND", places)
+    assert not any(cause.place for cause in diff(expected, actual, call=bound).causes)
+
+
+SHADER_LINES = {
+    ("q8ta_conv2d_dw", "(ih < push[X + H])"): ("include/conv.glsl", "uint(h) < uint(push[X + H])"),
+    ("q8ta_conv2d_dw", "j * push[DILATION_W]"): ("q8ta_conv2d_dw.comp", "j * push[DILATION_W]"),
+    ("q8ta_conv2d_im2col", "splat(push[IN_ZP])"): ("q8ta_im2col.comp", ": splat(push[IN_ZP])"),
+}
+
+
+def test_the_shader_s_line_is_told_where_one_line_alone_reads_the_same_words() -> None:
+    told = {}
+    for op in ("q8ta_conv2d_dw", "q8ta_im2col"):
+        for edit in schema_of(op).edits:
+            place = place_of(edit)
+            if place.shader:
+                told[op, place.file, place.line] = place.shader
+    shaders = ROOT / "shaders"
+    for at in told.values():
+        file, _, line = at.rpartition(":")
+        assert (ROOT / file).is_relative_to(shaders) and (ROOT / file).read_text().splitlines()[int(line) - 1]
+    for (op, right), (file, text) in SHADER_LINES.items():
+        module = next(row[1] for row in WRONG if row[0] == op and right in row[3])
+        source = Path(inspect.getfile(module))
+        (line,) = (n for n, row in enumerate(source.read_text().splitlines(), 1) if right in row)
+        kernel = source.stem
+        found_file, _, found_line = told[kernel, str(source.relative_to(ROOT)), line].rpartition(":")
+        assert found_file == f"shaders/{file}"
+        assert text in (shaders / file).read_text().splitlines()[int(found_line) - 1]
+
+
+def test_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("soon", "-1", "nan"):
+        monkeypatch.setenv(search.VARIABLE, text)
+        with pytest.raises(ParameterError, match="REFSIM_SEARCH: is no time"):
+            search.allowed()
 
 
 def _parsed(other: str) -> tuple[str, int]:
