@@ -17,7 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGET = ROOT / "out" / "shaders"
 MODULES = ROOT / "tests" / "modules"
 #: Name of the folder -> the modules that it lacks, and where those lie that are put in place of right ones.
-FOLDERS: dict[str, tuple[str, tuple[str, ...]]] = {"fresh": ("*_clone", ()), "saved": ("", ("example",))}
+FOLDERS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "fresh": ("*_clone", ()),
+    "saved": ("", ("example",)),
+    "repairable": ("", ("repairable",)),
+}
 
 
 def make(name: str) -> None:

@@ -27,6 +27,7 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
 from refsim.exec.finding import KernelFinding
 from refsim.exec.isolated import IsolatedExecutor
+from refsim.exec.tries import Tries
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.graph.graph import Graph
@@ -48,6 +49,7 @@ from refsim.ops.base.module_call import (
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
+from refsim_gpu import edited
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
@@ -228,6 +230,19 @@ class ModuleExecutor(Executor):
     ) -> list[KernelFinding]:
         plan = self._plan(call)
         return [] if isinstance(plan, str) else self.sanitizer.run(call, plan, inputs, repeats)
+
+    def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
+        plan = self._plan(call)
+        last = None if isinstance(plan, str) else _output(plan)
+        if isinstance(plan, str) or last is None:
+            return []
+        out = PackedBuffer(call.out)
+
+        def taken(words: np.ndarray) -> np.ndarray:
+            _take(out, last, words)
+            return out.raw
+
+        return edited.right(self.pipelines, plan, inputs, tries, taken)
 
     @cached_property
     def sanitizer(self) -> Sanitizer:

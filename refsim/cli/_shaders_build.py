@@ -31,7 +31,15 @@ from refsim.modules import CASES, inventory
 from refsim.modules.folder import SPIRV, WGSL, Folder
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
-from refsim.ops.base.module_call import DeclaredInterface, HostFeatures, output_binding, why_not, written
+from refsim.ops.base.module_call import (
+    DeclaredInterface,
+    HostFeatures,
+    ModuleDispatch,
+    dispatches,
+    output_binding,
+    why_not,
+    written,
+)
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
@@ -188,6 +196,13 @@ class Build:
     def takes(self, call: Call) -> bool:
         """Whether the modules compute a call; else a kernel of ours would run."""
         return why_not(call, self.features, self.interfaces, self.own) is None
+
+    def steps(self, call: Call) -> list[ModuleDispatch]:
+        """What a host dispatches for a call; none where a kernel of ours computes it."""
+        try:
+            return dispatches(call, self.features, self.interfaces, self.own)
+        except (UnknownOperatorError, ParameterError):
+            return []
 
     def writer(self, call: Call) -> str:
         """The module that writes a call's output; empty if a kernel of ours does."""

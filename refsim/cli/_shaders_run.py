@@ -15,6 +15,8 @@ from refsim.cli._options import LIMIT
 from refsim.cli._output import print_json, say
 from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
+from refsim.cli._shaders_repair import Wanted, lines, print_found, repaired
+from refsim.cli._shaders_repair import content as repair_content
 from refsim.cli._shaders_watch import watch
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
@@ -45,10 +47,13 @@ class Asked:
     limit: int
     sanitize: bool
     repeats: int
+    repair: Wanted | None = None
 
     def watch(self, executor: IsolatedExecutor, as_json: bool) -> int:
         """Verify again after each change; the exit status. ``executor`` began to open."""
-        return watch(lambda: self._opened(executor), self.folder, self.everything, self.limit, as_json)
+        return watch(
+            lambda: self._opened(executor), self.folder, self.everything, self.limit, as_json, self.repair
+        )
 
     def run(self, executor: IsolatedExecutor, html: str | None, as_json: bool) -> int:
         """Verify once; the exit status. ``executor`` began to open."""
@@ -57,8 +62,11 @@ class Asked:
             if not as_json:
                 text.print_folder(build, one)
             found = [(build, self._verified(build, as_json))]
-        if not as_json:
-            text.print_outcome(*found[0], self.everything)
+            if not as_json:
+                text.print_outcome(*found[0], self.everything)
+            repairs = [] if self.repair is None else repaired(*found[0], self.repair)
+            if self.repair is not None and not as_json:
+                print_found(repairs, self.repair)
         further = build.others() if not one and (found[0][1].right or self.everything) else []
         for variant, images, operators in further:
             if found[-1][1].right or self.everything:
@@ -69,10 +77,19 @@ class Asked:
             )
         wrong = next(((build, one) for build, outcome in found for one in outcome.wrong), None)
         if html is not None and wrong is not None:
-            write_html(html, wrong[1].report, [line for line, _ in text.telling(*wrong)])
+            write_html(
+                html,
+                wrong[1].report,
+                [
+                    *(line for line, _ in text.telling(*wrong)),
+                    *(line for one in repairs for line in lines(one)),
+                ],
+            )
         same = all(outcome.right for _, outcome in found) and not build.broken
         if as_json:
             first, *rest = [text.content(build, outcome) for build, outcome in found]
+            if self.repair is not None:
+                first["repair"] = repair_content(repairs)
             print_json("shaders", {**first, "variants": [_brief(row) for row in rest], "same": same})
         return SAME if same else DIFFERENT
 

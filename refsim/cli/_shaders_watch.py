@@ -13,6 +13,8 @@ from refsim.cli import _shaders as text
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._output import print_json_line, say
 from refsim.cli._shaders_build import Build
+from refsim.cli._shaders_repair import Found, Wanted, print_found, repaired
+from refsim.cli._shaders_repair import content as repair_content
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.formats import kernels
@@ -56,6 +58,7 @@ def watch(
     everything: bool,
     limit: int,
     as_json: bool,
+    repair: Wanted | None = None,
 ) -> int:
     """Watch the folder ``path`` until Ctrl-C; the exit status. ``opened`` opens it, at first and when its file changes.
 
@@ -68,7 +71,7 @@ def watch(
             with opened() as build:
                 if not as_json:
                     text.print_folder(build, True)
-                status = Watch(build, description, everything, limit, as_json).run(changed)
+                status = Watch(build, description, everything, limit, as_json, repair).run(changed)
             if status is not None:
                 return status
         except RefsimError as error:
@@ -93,8 +96,15 @@ class Watch:
     """
 
     def __init__(
-        self, build: Build, description: EditedFile, everything: bool, limit: int, as_json: bool
+        self,
+        build: Build,
+        description: EditedFile,
+        everything: bool,
+        limit: int,
+        as_json: bool,
+        repair: Wanted | None = None,
     ) -> None:
+        self.repair = repair
         self.build, self.everything, self.limit, self.as_json = build, everything, limit, as_json
         self.description = description
         self.unsure = set(build.operators)
@@ -173,11 +183,20 @@ class Watch:
             facts = text.content(self.build, outcome) | {
                 "changed": sorted(changed), "stage": stage.name, "seconds": round(seconds, 3),
             }  # fmt: skip
+            if self.repair is not None:
+                facts["repair"] = repair_content(self._repaired(outcome))
             print_json_line("shaders", SAME if outcome.right else DIFFERENT, facts)
             return
         verdict = text.verdict(outcome, stage.name == ALL)
         say(f"  {text.called(stage.operators)}: {verdict}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
+        if self.repair is not None:
+            print_found(self._repaired(outcome), self.repair)
+
+    def _repaired(self, outcome: FolderOutcome) -> list[Found]:
+        """A search for a repair, until a module changes."""
+        assert self.repair is not None
+        return repaired(self.build, outcome, self.repair, self._interrupted)
 
     def _say(self, line: str) -> None:
         if not self.as_json:

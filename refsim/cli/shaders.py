@@ -12,10 +12,11 @@ from refsim.cli import _device
 from refsim.cli._options import html_option, limit_option, profile_option
 from refsim.cli._usage import EXAMPLE
 from refsim.cli._verb import PROGRAM, json_option, verb
+from refsim.cli._written import Written
 from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
-from refsim.modules import CASES, inventory
+from refsim.modules import CASES, SECONDS, inventory
 
 
 @verb("shaders", "build/shaders --watch")
@@ -59,6 +60,20 @@ from refsim.modules import CASES, inventory
     help="With --sanitize: run each case N times more, and compare.",
 )
 @click.option("--images", is_flag=True, help="Keep float tensors in images, for the texture3d variants.")
+@click.option(
+    "--repair", is_flag=True, help="Where a module is wrong, search for the one change that makes it right."
+)
+@click.option(
+    "--search",
+    type=click.FloatRange(1, 86_400),
+    default=SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --repair: how long to search.",
+)
+@click.option(
+    "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
+)
 @limit_option
 @html_option
 @json_option
@@ -75,6 +90,9 @@ def command(
     sanitize: bool,
     repeats: int,
     images: bool,
+    repair: bool,
+    search: float,
+    patch: str | None,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -90,7 +108,12 @@ def command(
         raise click.UsageError("--watch prints what it finds; --html is for a single run")
     if repeats and not sanitize:
         raise click.UsageError("--repeats counts runs of --sanitize")
+    if patch and not repair:
+        raise click.UsageError("--patch writes what --repair finds")
+    if repair and kernels.is_wgsl(kernels.rows_of(folder)[1]):
+        raise click.UsageError("--repair edits SPIR-V modules, and the folder has WGSL")
     executor = _device.modules(folder, device, variant or "", images)
+    from refsim.cli._shaders_repair import Wanted
     from refsim.cli._shaders_run import Asked  # while the device opens: this takes about as long
 
     asked = Asked(
@@ -106,6 +129,7 @@ def command(
         limit,
         sanitize,
         repeats,
+        Wanted(search, patch or "") if repair else None,
     )
     if watch:
         return asked.watch(executor, as_json)

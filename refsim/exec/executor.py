@@ -15,6 +15,7 @@ from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
 from refsim.exec.finding import KernelFinding
+from refsim.exec.tries import Tries
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.module_call import WrittenOutput
@@ -173,6 +174,13 @@ class Executor(ABC):
 
         Only an executor of modules looks, and only where its own modules compute the call. The call then also runs
         ``repeats`` times more. Raises what `run_call` raises.
+        """
+        return []
+
+    def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
+        """The numbers of those edits of a module that make the bytes of a call right.
+
+        Only an executor of modules can do this. Raises what `run_call` raises.
         """
         return []
 

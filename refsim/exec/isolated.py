@@ -20,6 +20,7 @@ from refsim.core.launch import Launch
 from refsim.exec.executor import MOST_SHAPES, Executor, Finished, Pending, Source, run_graph, start_graph
 from refsim.exec.finding import KernelFinding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
+from refsim.exec.tries import Tries
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.module_call import WrittenOutput
@@ -120,6 +121,9 @@ class IsolatedExecutor(Executor):
         self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0
     ) -> list[KernelFinding]:
         return self._work("sanitize", call, dict(inputs), repeats)
+
+    def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
+        return self._work("try_edits", call, dict(inputs), tries)
 
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> IsolatedSession:
         return IsolatedSession(self, graph)
@@ -278,6 +282,9 @@ class _Child:
 
     def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[KernelFinding]:
         return self.executor.sanitize(call, inputs, repeats)
+
+    def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
+        return self.executor.try_edits(call, inputs, tries)
 
     def graph(self, key: int, graph: Graph, root: int | None = None) -> None:
         """``root``: the key of the graph at the bound, of which this is a copy."""

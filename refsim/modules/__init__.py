@@ -4,3 +4,5 @@
 CASES = 48
 #: Cases of each operator that sanitizers look at: each costs some ten runs, and a pipeline or two.
 SANITIZED = 6
+#: How long a search for a repair may take.
+SECONDS = 60.0

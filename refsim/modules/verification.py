@@ -116,12 +116,12 @@ class Verification:
     def cases(self, op: str) -> Iterator[TellingCase]:
         """The cases of an operator in their order; each is made once."""
         if not self.pattern:
-            return iter(self._every(op))
+            return iter(self.every(op))
         if op not in self._chosen:
             self._chosen[op] = list(self._made(telling.matching(op, self.pattern, self.upstream)))
         return iter(self._chosen[op])
 
-    def _every(self, op: str) -> _Kept:
+    def every(self, op: str) -> Iterable[TellingCase]:
         """The cases of an operator without a pattern."""
         if op not in self._cases:
             every = telling.ordered(op, self.count, self.upstream, self.layouts.get(op))
@@ -218,7 +218,7 @@ class Verification:
 
     def _after(self, candidate: TellingCase) -> Iterator[TellingCase]:
         """Some cases that come after one of the operator, among all of them: whichever a pattern chose to run."""
-        name, every = candidate.name, self._every(candidate.op)
+        name, every = candidate.name, self.every(candidate.op)
         after = list(islice(dropwhile(lambda one: one.name != name, every), 1, 1 + MOST_OTHERS))
         yield from after or islice((one for one in every if one.name != name), MOST_OTHERS)
 

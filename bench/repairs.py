@@ -1,0 +1,151 @@
+"""How many seeded bugs `refsim shaders --repair` repairs, and whether it names their line.
+
+python -m bench.repairs [--count 40] [--seed 1] [--seconds 60]
+
+A bug is one change of the GLSL in tests/modules/glsl, drawn by the generator of `refsim mutate`, and compiled
+at -O and at -O0 by turns, with lines. What does not compile, and what no case shows, is drawn again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.harness import ROOT
+from refsim.cli import _shaders_repair as verb
+from refsim.cli._shaders_build import opened
+from refsim.core.errors import FormatError
+from refsim.core.rng import Rng
+from refsim.modules import inventory
+from refsim.modules.repair import report
+
+sys.path.insert(0, str(ROOT / "tests"))
+
+from modules import build
+from mutants.generated.change import Change
+from mutants.generated.glsl_sites import changes
+
+LEVELS = ("-O", "-O0")
+#: Cases of the corpus beside the recordings, as `refsim shaders` has them.
+CASES = 48
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one bug; ``lines`` are those of the statement that holds it."""
+
+    change: Change
+    module: str
+    level: str
+    lines: tuple[str, ...]
+    told: str
+    place: str
+    tried: int
+    seconds: float
+
+    @property
+    def repaired(self) -> bool:
+        return bool(self.told)
+
+    @property
+    def named(self) -> bool:
+        return self.place in self.lines
+
+    def __str__(self) -> str:
+        state = ("repaired" if self.named else "repaired elsewhere") if self.repaired else "not repaired"
+        told = f"; {self.place}: {self.told}" if self.told else ""
+        return f"{state} in {self.seconds:.1f} s, {self.tried} edits: {self.module} {self.level}, {self.change}{told}"
+
+
+def sources(module: build.Module) -> Iterator[str]:
+    """The files of glsl/ that a module is made of."""
+    waiting, seen = [f"{module.source}.comp"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            yield name
+            waiting += re.findall(r'#include "([^"]+)"', (build.SOURCES / name).read_text())
+
+
+def drawn(seed: int) -> Iterator[tuple[build.Module, Change]]:
+    """Bugs without end: a module, and a change of one of its files."""
+    rng = Rng(seed)
+    known = inventory.known()
+    modules = [row for name, row in build.MODULES.items() if known[name][1] is not None]
+    modules = [
+        row for row in modules if "UNSIGNED_DOT" not in row.definitions and "TEXTURE" not in row.definitions
+    ]
+    while True:
+        module = rng.choice(modules)
+        every = [
+            one
+            for name in sorted(sources(module))
+            for one in changes(name, (build.SOURCES / name).read_text())
+        ]
+        yield module, rng.choice(every)
+
+
+def _lines(change: Change) -> tuple[str, ...]:
+    """The lines of the statement that a change is in."""
+    begin = change.source.index(change.statement, max(0, change.begin - len(change.statement)))
+    first = change.source.count("\n", 0, begin) + 1
+    return tuple(f"{change.file}:{first + line}" for line in range(change.statement.count("\n") + 1))
+
+
+def tried(module: build.Module, change: Change, level: str, seconds: float) -> Outcome | None:
+    """What becomes of a bug; None if it does not compile, or shows in no case."""
+    op = inventory.known()[module.name][0]
+    with tempfile.TemporaryDirectory() as scratch:
+        glsl = Path(shutil.copytree(build.SOURCES, Path(scratch) / "glsl"))
+        (glsl / change.file).write_text(change.changed)
+        folder = Path(shutil.copytree(build.BINARIES, Path(scratch) / "spirv"))
+        try:
+            code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
+        except FormatError:
+            return None
+        (folder / f"{module.name}.spv").write_bytes(code)
+        variant = "fallback" if "FALLBACK" in module.definitions else ""
+        with opened(str(folder), (op,), CASES, variant=variant) as shaders:
+            outcome = shaders.verification.run([op])
+            if outcome.right:
+                return None
+            begin = time.perf_counter()
+            searched = [one.searched for one in verb.repaired(shaders, outcome, verb.Wanted(seconds))]
+            took = time.perf_counter() - begin
+        found = [one for each in searched for one in each.repairs]
+        place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""
+        told = found[0].edit.said if found else ""
+        return Outcome(
+            change, module.name, level, _lines(change), told, place, sum(one.tried for one in searched), took
+        )
+
+
+def main(arguments: list[str]) -> None:
+    parser = argparse.ArgumentParser(prog="bench.repairs", description=__doc__)
+    parser.add_argument("--count", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=60.0)
+    asked = parser.parse_args(arguments)
+    found: list[Outcome] = []
+    for module, change in drawn(asked.seed):
+        if len(found) == asked.count:
+            break
+        outcome = tried(module, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
+        if outcome is not None:
+            found.append(outcome)
+            print(outcome, flush=True)
+    repaired = [one for one in found if one.repaired]
+    named = sum(one.named for one in repaired)
+    print(f"{len(repaired)} of {len(found)} repaired; the line of {named} of these is told")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Runs one dispatch of a call again and again, each time with another edit of its module (`refsim.exec.tries`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.errors import GuardError
+from refsim.exec.tries import Tries
+from refsim.ops.base.module_call import ModuleDispatch
+from refsim.spirv.module import Module
+from refsim.spirv.rewrite import for_kompute
+from refsim_gpu.module_pipelines import ModulePipelines, Pipeline, contents, given
+
+
+def right(
+    pipelines: ModulePipelines,
+    steps: Sequence[ModuleDispatch],
+    inputs: Mapping[str, PackedBuffer],
+    tries: Tries,
+    taken: Callable[[np.ndarray], np.ndarray],
+) -> list[int]:
+    """The numbers of the edits with which the call's output has the bytes that are wanted.
+
+    ``taken`` gives the output's bytes by the words that were written. The steps in front of the edited module run once.
+    Raises what running a call raises, but for writes outside of buffers: an edit that does this is wrong.
+    """
+    at = next(number for number, step in enumerate(steps) if step.shader == tries.shader)
+    buffers: dict[str, np.ndarray] = {}
+    for step in steps[:at]:
+        buffers |= pipelines.run(step, given(step, inputs, buffers))
+    step, rest = steps[at], steps[at + 1 :]
+    loaded = pipelines.folder.load(step.shader)
+    module = Module.parse(tries.code, step.shader)
+    rewritten = for_kompute(module, len(step.spec_words), GUARD_WORDS)
+    choice = np.zeros(1, np.uint32)
+    pipeline = Pipeline(pipelines.device, loaded, rewritten, step, step.shader, (choice,))
+    words = contents(step, given(step, inputs, buffers))
+    found = []
+    for number in tries.numbers:
+        pipeline.extra[0].data()[0] = number
+        try:
+            made = pipeline.run(words, step.binds)
+            after = buffers | {step.binds[place].buffer: out for place, out in made.items()}
+            for further in rest:
+                after |= pipelines.run(further, given(further, inputs, after))
+        except GuardError:
+            continue
+        raw = taken(after["out"])
+        if any(np.array_equal(raw[tries.compared], one[tries.compared]) for one in tries.wanted):
+            found.append(number)
+    return found

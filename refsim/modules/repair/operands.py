@@ -1,0 +1,180 @@
+"""Edits of what an instruction works on: other constants, other values that are known there, other words of a call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from refsim.modules.repair import kinds
+from refsim.modules.repair.code import Code, Leaf, Site
+from refsim.modules.repair.draft import Draft, called, copy, operation, place, word
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.opcodes import Op
+
+#: How many values that are known at an instruction are tried in the place of an operand.
+NEAREST = 6
+_INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
+
+
+def drafts(code: Code, site: Site, row: Instruction, copies: bool) -> Iterator[Draft]:
+    yield from _bases(code, site, row)
+    for at in _value_places(code, row):
+        yield from _operands(code, site, row, at, copies)
+
+
+def _value_places(code: Code, row: Instruction) -> Iterator[int]:
+    """The operands that are plain values, each value once."""
+    first = kinds.FIRST_VALUE.get(row.op, 2)
+    if row.op in kinds.LEFT:
+        return
+    seen: set[int] = set()
+    for at in row.id_places():
+        word = row.args[at]
+        type_id = code.type_of(word) if at >= first else 0
+        if not type_id or word in seen or type_id not in code.rows or not code.plain(type_id):
+            continue
+        if row.op in _INDEXED and not _free_index(code, row, at):
+            continue
+        seen.add(word)
+        yield at
+
+
+def _free_index(code: Code, row: Instruction, at: int) -> bool:
+    """Whether an index of an access chain may be another one: it is no member of a struct."""
+    inside = code.types.pointee(code.type_of(row.args[2]))
+    for index in row.args[3:at]:
+        holder = code.rows[inside]
+        number = code.number(index)
+        if holder.op == Op.TYPE_STRUCT:
+            inside = holder.args[1 + int(number or 0)]
+        else:
+            inside = holder.args[1]
+    return code.rows[inside].op != Op.TYPE_STRUCT
+
+
+def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -> Iterator[Draft]:
+    """Other values in the place of an operand."""
+    old, type_id = row.args[at], code.type_of(row.args[at])
+    number = code.number(old)
+    spec = code.rows[old].op == Op.SPEC_CONSTANT
+    if number is not None:
+        for value, rank in _numbers(code, old, number):
+            yield _put(f"{called(code, value)} in place of {called(code, old)}", rank, at, value)
+    elif row.result and row.type == type_id and row.op in kinds.SKIPPED:
+        yield Draft(
+            f"{operation(code, row)} left out",
+            2,
+            copy(at),
+        )  # fmt: skip
+    for value in code.spec_constants.get(type_id, ()):
+        if value != old:
+            said = f"{called(code, value)} in place of {called(code, old)}"
+            yield _put(said, 1 if spec else 6, at, value)
+    yield from _other_leaves(code, row, at)
+    if not copies and row.op != Op.PHI:
+        for value in code.before(site, type_id, NEAREST):
+            if value != old:
+                said = f"{called(code, value)} in place of {called(code, old)}"
+                yield _put(said, 3 if number is None else 6, at, value)
+        if number is None and code.kind(type_id) != Op.TYPE_BOOL:
+            for value in (code.constant(type_id, 0), code.constant(type_id, 1)):
+                yield _put(f"{called(code, value)} in place of {called(code, old)}", 5, at, value)
+
+
+def _put(said: str, rank: int, at: int, value: int) -> Draft:
+    return Draft(said, rank, place(at, value))
+
+
+def _numbers(code: Code, old: int, number: float) -> Iterator[tuple[int, int]]:
+    """(Constant, rank): the neighbours of a number, then the other constants of the module."""
+    type_id = code.type_of(old)
+    if code.kind(type_id) == Op.TYPE_FLOAT:
+        close: Sequence[float] = (-number, 2 * number, number / 2, 0.0, 1.0, number + 1, number - 1, 0.5)
+    else:
+        close = (number + 1, number - 1, 0, 1, 2 * number, number // 2, -number)
+    found = {old}
+    for value in close:
+        if abs(value) < 2**31:
+            made = code.constant(type_id, value)
+            if made not in found:
+                found.add(made)
+                yield made, 0
+    scalar = code.scalar(type_id)
+    for other in code.constants.get(scalar, ()):
+        known = code.number(other)
+        if known is not None:
+            made = code.constant(type_id, known)
+            if made not in found:
+                found.add(made)
+                yield made, 3
+
+
+def _other_leaves(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
+    """Another push word, word of a uniform block or component in the place of an operand."""
+    if row.op == Op.PHI:
+        return
+    old = row.args[at]
+    type_id, own = code.type_of(old), code.origin(old)
+    for leaf in code.leaves.get(type_id, ()):
+        rank = _distance(code, own, leaf)
+        if rank is not None:
+            yield _leaf(code, f"{leaf.text} in place of {called(code, old)}", 1 + rank, at, leaf)
+
+
+def _leaf(code: Code, said: str, rank: int, at: int, leaf: Leaf) -> Draft:
+    rows = code.loaded(leaf)
+    return Draft(said, rank, place(at, -1, rows))
+
+
+def _distance(code: Code, own: tuple[int, tuple[int, ...]] | None, leaf: Leaf) -> int | None:
+    """How unlike two paths are; None for the same one."""
+    if own is None:
+        return 5
+    if own == (leaf.variable, leaf.path):
+        return None
+    steps = sum(a != b for a, b in zip(own[1], leaf.path, strict=False)) + abs(len(own[1]) - len(leaf.path))
+    return min(4, 2 * (steps + (own[0] != leaf.variable)) - 2)
+
+
+def loads(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
+    """Another variable, another member, another leaf."""
+    if (
+        not code.plain(row.type)
+        if row.type in code.rows and code.rows[row.type].op != Op.TYPE_IMAGE
+        else True
+    ):
+        return
+    own = code.origin(row.result)
+    for leaf in code.leaves.get(row.type, ()):
+        rank = _distance(code, own, leaf)
+        if rank is None:
+            continue
+        rows = code.loaded(leaf)
+        last = rows[-1].args[2]
+        yield Draft(
+            f"{leaf.text} in place of {called(code, row.result)}",
+            rank if own is not None else 6,
+            word(2, last, rows[:-1]),
+        )
+    pointer = code.type_of(row.args[2])
+    for variable in code.variables(site.function, pointer):
+        if variable != row.args[2]:
+            said = f"{called(code, variable)} in place of {called(code, row.args[2])}"
+            yield Draft(
+                said, 2, word(2, variable),
+            )  # fmt: skip
+
+
+def _bases(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
+    """Another buffer or variable of the same type under an access chain; pointers cannot be chosen between."""
+    if row.op not in _INDEXED:
+        return
+    base = code.rows[row.args[2]]
+    if base.op != Op.VARIABLE:
+        return
+    others = [
+        one.result for one in code.types.module.globals if one.op == Op.VARIABLE and one.type == base.type
+    ]
+    for other in (*others, *code.variables(site.function, base.type)):
+        if other != base.result:
+            said = f"{called(code, other)} in place of {called(code, base.result)}"
+            yield Draft(said, 3, place(2, other), chosen=False)

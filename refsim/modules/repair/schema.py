@@ -1,0 +1,212 @@
+"""Writes edits into a module: one for good, or many, of which a word in a further buffer chooses one.
+
+Compiling a module takes a driver longer than running it on a small case; so hundreds of edits share one module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.draft import Change
+from refsim.modules.repair.edits import Edit
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Module, Section
+from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
+
+_EQUAL = Op.IEQUAL
+
+
+def edited(code: Code, edit: Edit) -> Module:
+    """The module with one edit."""
+    module = code.module.copy()
+    at_site: dict[Site, Instruction] = {}
+    before: dict[Site, list[Instruction]] = {}
+    for change in edit.changes:
+        rows, at_site[change.site] = _fresh(module, change, code.at(change.site))
+        before[Site(change.site.function, code.above(change.site))] = rows
+    for number, body in enumerate(module.functions):
+        made: list[Instruction] = []
+        for at, row in enumerate(body):
+            site = Site(number, at)
+            made += (*before.get(site, ()), at_site.get(site, row))
+        body[:] = made
+    return _pinned(code, module)
+
+
+def _fresh(module: Module, change: Change, old: Instruction) -> tuple[list[Instruction], Instruction]:
+    """The rows of a change with ids of the module's own, and what stands in the place of the instruction."""
+    made = (*change.rows, *([] if change.instead is None else [change.instead]))
+    ids = {row.result: module.new_id() for row in made if row.result < 0}
+    rows = [row.renamed(ids) for row in change.rows]
+    if change.instead is not None:
+        return rows, change.instead.renamed(ids)
+    args = list(old.args)
+    for place, value in change.places:
+        args[place] = ids.get(value, value)
+    return rows, old.with_args(*args)
+
+
+def _pinned(code: Code, module: Module) -> Module:
+    """NoContraction stays where it was: new float arithmetic has it as well, where any has."""
+    marks = [
+        row
+        for row in module.sections[Section.ANNOTATION]
+        if row.op == Op.DECORATE and row.args[1] == Decoration.NO_CONTRACTION
+    ]
+    if marks:
+        have = {row.args[0] for row in marks}
+        for body in module.functions:
+            for row in body:
+                if (
+                    row.result not in code.made_at
+                    and row.op in (129, 131, 133, 136, 142)
+                    and row.result not in have
+                ):
+                    module.decorate(row.result, Decoration.NO_CONTRACTION)
+    return module
+
+
+@dataclass
+class _Site:
+    """What is added at an instruction."""
+
+    rows: list[Instruction] = field(default_factory=list)
+    #: Operand -> (edit, value) in the order in which they are chosen between.
+    places: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    instead: list[tuple[int, Instruction]] = field(default_factory=list)
+
+
+class Schema:
+    """Many edits in one module: the word at ``binding`` is the number of the one that holds. Others choose none."""
+
+    def __init__(self, code: Code, edits: Sequence[Edit], binding: int) -> None:
+        self.code, self.module = code, code.module.copy()
+        self.word = self.module.type(Op.TYPE_INT, 32, 0)
+        self.bool = self.module.type(Op.TYPE_BOOL)
+        self._sites: dict[Site, _Site] = {}
+        self._ends: dict[Site, list[Instruction]] = {}
+        self._used: dict[int, set[int]] = {}
+        self._chosen: dict[tuple[int, int], int] = {}
+        for number, edit in enumerate(edits):
+            for change in edit.changes:
+                self._take(number, change)
+        self._selector = self._buffer(binding)
+        for number, body in enumerate(self.module.functions):
+            body[:] = self._body(number, body)
+        self.module = _pinned(code, self.module)
+
+    def _take(self, number: int, change: Change) -> None:
+        at = self._sites.setdefault(change.site, _Site())
+        row = self.code.at(change.site)
+        rows, new = _fresh(self.module, change, row)
+        self._used.setdefault(change.site.function, set()).add(number)
+        at.rows += rows
+        if change.instead is not None:
+            at.instead.append((number, new))
+        else:
+            for place, _ in change.places:
+                at.places.setdefault(place, []).append((number, new.args[place]))
+
+    def _buffer(self, binding: int) -> int:
+        module = self.module
+        block = module.add(Op.TYPE_STRUCT, self.word)
+        module.decorate(block, Decoration.BLOCK)
+        module.decorate_member(block, 0, Decoration.OFFSET, 0)
+        if module.version < (1, 3):
+            module.extension("SPV_KHR_storage_buffer_storage_class")
+        variable = module.add_variable(StorageClass.STORAGE_BUFFER, block)
+        module.decorate(variable, Decoration.DESCRIPTOR_SET, 0)
+        module.decorate(variable, Decoration.BINDING, binding)
+        return variable
+
+    def _entry(self, function: int) -> list[Instruction]:
+        """The choices of a function, made at its begin."""
+        module = self.module
+        pointer, value = module.new_id(), module.new_id()
+        kind = module.pointer(StorageClass.STORAGE_BUFFER, self.word)
+        rows = [
+            Instruction(Op.ACCESS_CHAIN, (kind, pointer, self._selector, module.constant(self.word, 0))),
+            Instruction(Op.LOAD, (self.word, value, pointer)),
+        ]
+        for number in sorted(self._used[function]):
+            made = self._chosen[function, number] = module.new_id()
+            rows.append(Instruction(_EQUAL, (self.bool, made, value, module.constant(self.word, number))))
+        return rows
+
+    def _body(self, function: int, body: list[Instruction]) -> list[Instruction]:
+        if function not in self._used:
+            return body
+        entry, first = self._entry(function), self.code.first_row(function)
+        at_site: dict[int, Instruction] = {}
+        before: dict[int, list[Instruction]] = {first: entry}
+        for site, added in self._sites.items():
+            if site.function == function:
+                at_site[site.row] = self._row(site, added, before)
+        made: list[Instruction] = []
+        for at, row in enumerate(body):
+            made += (*before.get(at, ()), at_site.get(at, row))
+        return made
+
+    def _row(self, site: Site, added: _Site, before: dict[int, list[Instruction]]) -> Instruction:
+        """What stands in the place of an instruction; ``before``: what is added in front of each row."""
+        row = self.code.at(site)
+        args, rows = list(row.args), before.setdefault(self.code.above(site), [])
+        rows += added.rows
+        for place, values in added.places.items():
+            where = rows
+            if row.op == Op.PHI:
+                where = before.setdefault(self.code.block_end(site.function, row.args[place + 1]), [])
+            current, type_id = row.args[place], self.code.type_of(row.args[place])
+            for number, value in values:
+                current = self._select(where, site.function, number, type_id, value, current)
+            args[place] = current
+        plain = row.with_args(*args)
+        if not added.instead:
+            return plain
+        at = GRAMMAR[row.op].result_at
+        current = self.module.new_id()
+        rows.append(plain.with_args(*args[:at], current, *args[at + 1 :]))
+        self._mark(row.result, current)
+        for number, other in added.instead:
+            value = self.module.new_id()
+            rows.append(other.renamed({row.result: value}))
+            current = self._select(rows, site.function, number, row.type, value, current)
+        last = rows.pop()
+        return last.with_args(last.args[0], row.result, *last.args[2:])
+
+    def _mark(self, old: int, new: int) -> None:
+        """Decorations of a result that is now made under another id."""
+        rows = self.module.sections[Section.ANNOTATION]
+        found = [row for row in rows if row.op == Op.DECORATE and row.args[0] == old]
+        rows[:] = [row for row in rows if row not in found]
+        rows += [row.with_args(new, *row.args[1:]) for row in found]
+
+    def _select(
+        self, rows: list[Instruction], function: int, number: int, type_id: int, new: int, old: int
+    ) -> int:
+        made = self.module.new_id()
+        condition = self._chosen[function, number]
+        size = self.code.size(type_id)
+        if size > 1:
+            wide = self.module.new_id()
+            kind = self.module.type(Op.TYPE_VECTOR, self.bool, size)
+            rows.append(Instruction(Op.COMPOSITE_CONSTRUCT, (kind, wide, *[condition] * size)))
+            condition = wide
+        rows.append(Instruction(Op.SELECT, (type_id, made, condition, new, old)))
+        return made
+
+
+def selectable(code: Code, edit: Edit) -> bool:
+    """Whether an edit can be one of many in a module: its values can be chosen between."""
+    if not edit.chosen:
+        return False
+    for change in edit.changes:
+        row = code.at(change.site)
+        types = [code.type_of(row.args[place]) for place, _ in change.places]
+        if change.instead is not None:
+            types.append(row.type)
+        if not all(one in code.rows and code.plain(one) for one in types):
+            return False
+    return True

@@ -1,0 +1,254 @@
+"""Tries the edits of the modules that a wrong case ran on, until some make all cases right, or time is over.
+
+An edit is tried on the witness first, together with hundreds of others in one module. Those that are left run on
+further cases, wrong ones and right ones, each in a module of its own; and at last on all cases of the operator.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from refsim.core.errors import RefsimError
+from refsim.exec.isolated import IsolatedExecutor
+from refsim.exec.tries import Tries
+from refsim.formats import kernels
+from refsim.formats.module_folder import SUFFIX
+from refsim.golden.judge import under
+from refsim.golden.telling import TellingCase
+from refsim.modules import SECONDS
+from refsim.modules.repair.code import Code
+from refsim.modules.repair.edits import Edit, edits
+from refsim.modules.repair.schema import Schema, edited, selectable
+from refsim.modules.repair.valid import refused
+from refsim.modules.trial import ModuleTrial
+from refsim.ops.base.module_call import ModuleDispatch
+from refsim.ops.base.spec import Call
+from refsim.spirv.module import Module
+
+#: Edits in one module, and how long the device may be silent over them.
+BATCH, PATIENCE_S = 250, 30.0
+#: A witness has so many elements at least, where a wrong case has; smaller ones let wrong edits pass.
+ENOUGH = 150
+#: How many cases are looked at to choose witnesses, and how many right and wrong ones an edit must pass first.
+LOOKED_AT, WITNESSES = 16, 3
+#: Repairs after which the search ends, and edits that are right on the failing cases alone that are told.
+MOST_REPAIRS, MOST_PARTIAL = 3, 3
+
+
+@dataclass(frozen=True)
+class Repair:
+    """An edit of a module. ``right`` cases are right with it; ``wrong`` is one that is not, None for a repair."""
+
+    module: str
+    edit: Edit
+    code: Code
+    right: int
+    wrong: str | None = None
+
+    @property
+    def spirv(self) -> bytes:
+        """The module with the edit."""
+        return edited(self.code, self.edit).to_bytes()
+
+
+@dataclass
+class Searched:
+    """What a search found, in the order in which it did, and what it tried."""
+
+    operator: str
+    repairs: list[Repair] = field(default_factory=list)
+    partial: list[Repair] = field(default_factory=list)
+    witness: str = ""
+    tried: int = 0
+    edits: int = 0
+    seconds: float = 0.0
+    modules: tuple[str, ...] = ()
+
+
+@contextmanager
+def copied(path: str, modules: Mapping[str, Module]) -> Iterator[str]:
+    """A copy of a folder of modules, or of the file that describes one, which a search may write to."""
+    inside, file = kernels.find(path)
+    with tempfile.TemporaryDirectory(prefix="refsim-repair-") as scratch:
+        for name in modules:
+            shutil.copyfile(Path(inside) / f"{name}{SUFFIX}", Path(scratch) / f"{name}{SUFFIX}")
+        target = scratch
+        if file is not None:
+            shutil.copyfile(file, Path(scratch) / os.path.basename(file))
+            target = (
+                scratch
+                if os.path.basename(file) == kernels.NAME
+                else str(Path(scratch, os.path.basename(file)))
+            )
+        yield target
+
+
+class Search:
+    """The search for a repair of one operator.
+
+    ``trial`` judges on an executor of the copy ``folder``. ``steps`` are the dispatches of a call, ``cases`` those of
+    the operator.
+    """
+
+    def __init__(
+        self,
+        trial: ModuleTrial,
+        folder: str,
+        modules: Mapping[str, Module],
+        steps: Callable[[Call], Sequence[ModuleDispatch]],
+        cases: Iterable[TellingCase],
+        seconds: float = SECONDS,
+        advance: Callable[..., None] = lambda count: None,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        executor = trial.executor
+        assert isinstance(executor, IsolatedExecutor)
+        self.trial, self.executor, self.folder = trial, executor, Path(kernels.find(folder)[0])
+        self.modules, self.steps, self.cases, self.advance = modules, steps, cases, advance
+        self.interrupted = interrupted
+        self._end = time.perf_counter() + seconds
+        self._codes: dict[str, Code] = {}
+
+    @property
+    def over(self) -> bool:
+        return time.perf_counter() > self._end or self.interrupted()
+
+    def run(self, wrong: TellingCase) -> Searched:
+        """Search the modules that a wrong case ran on."""
+        begin = time.perf_counter()
+        names = tuple(
+            dict.fromkeys(step.shader for step in self.steps(wrong.bound.call) if step.shader in self.modules)
+        )
+        found = Searched(wrong.op, modules=names)
+        try:
+            first, more = self._witnesses(wrong)
+            found.witness = first.name
+            queue = self._queue(names)
+            found.edits = sum(len(batch) for _, batch in queue)
+            for name, batch in queue:
+                if self.over or len(found.repairs) >= MOST_REPAIRS:
+                    break
+                if found.repairs and batch[0].rank > found.repairs[0].edit.rank + 1:
+                    break  # what follows is further off than what was found
+                self._batch(found, name, batch, first, more)
+        except KeyboardInterrupt:  # what was found is told
+            self.executor.close()
+        found.repairs.sort(key=lambda one: one.edit.rank)
+        found.seconds = time.perf_counter() - begin
+        return found
+
+    # --- cases ---------------------------------------------------------------------------------------------
+
+    def _witnesses(self, wrong: TellingCase) -> tuple[TellingCase, list[TellingCase]]:
+        """The wrong case on which every edit is tried, and those that it must pass next, the wrong ones first."""
+        bad, good = [wrong], list[TellingCase]()
+        for case in islice(self.cases, LOOKED_AT):
+            if case.name == wrong.name or case.hidden or self.over:
+                continue
+            tried = self.trial.run(case)
+            (bad if tried.bad else good).append(case)
+        bad.sort(key=lambda one: (one.elements < ENOUGH, one.elements))
+        return bad[0], [*bad[1 : 1 + WITNESSES], *good[:WITNESSES]]
+
+    def _wanted(self, case: TellingCase) -> tuple[np.ndarray, ...]:
+        """The bytes that are right for a case: under each of the numerics that the device may have."""
+        profiles = (*self.trial.profiles, *self.trial.own.get(case.op, ()))
+        raws = [under(case.bound, one).call.expected(case.bound.inputs).raw for one in profiles]
+        return tuple({raw.tobytes(): raw for raw in (case.expected.raw, *raws)}.values())
+
+    # --- edits ---------------------------------------------------------------------------------------------
+
+    def _queue(self, names: tuple[str, ...]) -> list[tuple[str, list[Edit]]]:
+        """Batches of edits of the modules, the most plausible first."""
+        found = []
+        for name in names:
+            code = self._codes[name] = Code(self.modules[name])
+            every = edits(code)
+            for chosen in (True, False):
+                some = [edit for edit in every if selectable(code, edit) is chosen]
+                found += [(name, some[at : at + BATCH]) for at in range(0, len(some), BATCH)]
+        return sorted(found, key=lambda one: one[1][0].rank)
+
+    def _batch(
+        self, found: Searched, name: str, batch: list[Edit], first: TellingCase, more: list[TellingCase]
+    ) -> None:
+        code = self._codes[name]
+        if selectable(code, batch[0]):
+            survivors = self._right(name, batch, first)
+        else:
+            survivors = (edit for edit in batch if not self.over)
+        self.advance(len(batch))
+        for edit in survivors:
+            self._check(found, Repair(name, edit, code, 0), first, more)
+            if self.over or len(found.repairs) >= MOST_REPAIRS:
+                break
+        found.tried += len(batch)
+
+    def _right(self, name: str, batch: list[Edit], case: TellingCase) -> Iterator[Edit]:
+        """Those of the edits with which the case is right. Where one of many is refused, or hangs, halves are tried."""
+        if self.over:
+            return
+        binding = next(len(step.binds) for step in self.steps(case.bound.call) if step.shader == name)
+        code = Schema(self._codes[name], batch, binding).module.to_bytes()
+        try:
+            if refused(code) is not None:
+                raise self.modules[name].error("is not valid with edits")
+            compared = case.bound.call.device_defined()
+            tries = Tries(name, code, tuple(range(len(batch))), compared, self._wanted(case))
+            yield from [
+                batch[number] for number in self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
+            ]
+        except RefsimError:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                yield from self._right(name, batch[:half], case)
+                yield from self._right(name, batch[half:], case)
+
+    def _check(self, found: Searched, repair: Repair, first: TellingCase, more: list[TellingCase]) -> None:
+        """Run an edit that is left on further cases, then on all."""
+        code = repair.spirv
+        if refused(code) is not None:
+            return
+        with self._written(repair.module, code):
+            for case in (first, *more):
+                if self._contradicted(case):
+                    return
+            right = 1 + len(more)
+            seen = {case.name for case in (first, *more)}
+            for case in self.cases:
+                if case.name in seen:
+                    continue
+                if self._contradicted(case):
+                    if len(found.partial) < MOST_PARTIAL:
+                        found.partial.append(replace(repair, right=right, wrong=case.name))
+                    return
+                right += 1
+        found.repairs.append(replace(repair, right=right))
+
+    def _contradicted(self, case: TellingCase) -> bool:
+        return self.trial.run(case).bad
+
+    @contextmanager
+    def _written(self, name: str, code: bytes) -> Iterator[None]:
+        """The copy of the folder has other bytes for a module as long as this lasts."""
+        file = self.folder / f"{name}{SUFFIX}"
+        right = file.read_bytes()
+        self._put(file, code)
+        try:
+            yield
+        finally:
+            self._put(file, right)
+
+    def _put(self, file: Path, code: bytes) -> None:
+        (file.parent / "written").write_bytes(code)
+        os.replace(file.parent / "written", file)

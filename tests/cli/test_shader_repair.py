@@ -1,0 +1,50 @@
+"""refsim shaders --repair: which change makes a wrong module right, and what is said where there is none."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from modules import example, wgsl_kernels
+from modules.build import put
+
+pytest_plugins = "modules.opened"
+
+BUG = example.EXAMPLES["repairable"]
+
+
+@pytest.mark.long
+def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_path: Path) -> None:
+    put(folder, BUG.module, example.binary("repairable"))
+    patch = tmp_path / "fixed.spv"
+    done = refsim("shaders", folder, BUG.op, "--count", "8", "--repair", "--patch", patch, "--json")
+    assert done.status == 1
+    (found,) = json.loads(done.out)["repair"]
+    assert found["operator"] == BUG.op and found["modules"] == [BUG.module]
+    assert {(row["place"].rpartition(":")[0], row["wrong"]) for row in found["repairs"]} == {(BUG.file, None)}
+    first = found["repairs"][0]
+    assert first["source"].startswith("for (uint k4") and first["cases"] > 8 and first["copies"] == 1
+    put(folder, BUG.module, patch)
+    done = refsim("shaders", folder, BUG.op, "--count", "8")
+    assert done.status == 0, done.out
+
+
+@pytest.mark.long
+def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
+    """The one bug of the other example takes more than one edit."""
+    put(folder, example.BUG.module, example.BINARY)
+    done = refsim("shaders", folder, example.BUG.op, "--count", "8", "--repair", "--search", "1")
+    assert done.status == 1 and "no repair: none of the single edits" in done.out
+    assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
+
+
+def test_sources_are_not_edited(refsim) -> None:
+    done = refsim("shaders", Path(wgsl_kernels.__file__).parent / "wgsl", "--repair")
+    assert done.status == 2 and "SPIR-V" in done.err
+
+
+def test_a_patch_needs_a_search(folder: Path, refsim, tmp_path: Path) -> None:
+    done = refsim("shaders", folder, "--patch", tmp_path / "x.spv")
+    assert done.status == 2 and "--repair" in done.err and not (tmp_path / "x.spv").exists()

@@ -1,0 +1,84 @@
+"""Edits of modules: all of them are valid, many at once do what one does, and the words say what was read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from modules import build, example
+from refsim.modules.repair import report
+from refsim.modules.repair.code import Code
+from refsim.modules.repair.edits import Edit, edits
+from refsim.modules.repair.schema import Schema, edited, selectable
+from refsim.modules.repair.search import BATCH, Repair
+from refsim.modules.repair.valid import refused, tool
+from refsim.spirv.module import Module
+
+needs_validator = pytest.mark.skipif(tool() is None, reason="needs spirv-val")
+MODULES = (
+    "q8ta_relu_buffer",
+    "q8ta_conv2d_pw_float",
+    "q8ta_linear_gemv_float",
+    "q8ta_quantize_texture3d_float",
+)
+BINDING = 20
+
+
+def _module(path: Path) -> Module:
+    return Module.parse(path.read_bytes(), path.name)
+
+
+@pytest.fixture(scope="module")
+def code() -> Code:
+    return Code(_module(example.binary("repairable")))
+
+
+@pytest.fixture(scope="module")
+def found(code: Code) -> list[Edit]:
+    return edits(code)
+
+
+@needs_validator
+@pytest.mark.parametrize("name", MODULES)
+def test_many_edits_in_one_module_are_valid(name: str) -> None:
+    code = Code(_module(build.BINARIES / f"{name}.spv"))
+    every = [edit for edit in edits(code) if selectable(code, edit)]
+    for at in range(0, len(every), len(every) // 6):
+        assert refused(Schema(code, every[at : at + BATCH], BINDING).module.to_bytes()) is None
+
+
+@needs_validator
+def test_single_edits_are_valid(code: Code, found: list[Edit]) -> None:
+    for edit in found[:: len(found) // 60]:
+        assert refused(edited(code, edit).to_bytes()) is None, edit.said
+
+
+@needs_validator
+def test_the_validator_refuses_what_is_wrong(code: Code) -> None:
+    broken = code.module.copy()
+    broken.functions[0].pop(-2)
+    assert refused(broken.to_bytes()) is not None
+
+
+def test_an_edit_changes_the_module_and_the_next_one_begins_anew(code: Code, found: list[Edit]) -> None:
+    before = code.module.to_bytes()
+    some = [edited(code, edit).to_bytes() for edit in found[:: len(found) // 60]]
+    assert before not in some and len(set(some)) == len(some) and code.module.to_bytes() == before
+
+
+def test_simple_edits_come_first(found: list[Edit]) -> None:
+    assert [edit.rank for edit in found] == sorted(edit.rank for edit in found)
+    assert '"<=" in place of "<"' in {edit.said for edit in found[:BATCH]}
+
+
+def test_a_place_is_a_source_line_or_an_instruction(code: Code, found: list[Edit]) -> None:
+    edit = next(one for one in found if one.said == '"<=" in place of "<"')
+    repair = Repair("mine", edit, code, 7)
+    line = report.line(repair)
+    assert line is not None and report.sentence(repair).startswith(f"{line}: ")
+    plain = Code(_module(build.BINARIES / "q8ta_relu_buffer.spv"))
+    repair = Repair("mine", edits(plain)[0], plain, 7)
+    assert report.line(repair) is None and report.sentence(repair).startswith("mine.spv, Op")
+    shown = report.around(repair)
+    assert len(shown) == 2 * report.AROUND + 1 and shown[report.AROUND].startswith("> ")
