@@ -34,7 +34,7 @@ from refsim.ops.base.module_call import (
 )
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
-from refsim.ops.flat.call import flat_desc, is_laid_flat
+from refsim.ops.flat.call import flat_array, flat_desc, is_laid_flat
 from refsim_gpu.vulkan import DeviceInfo
 from refsim_gpu.wgpu_device import Bound, Step, WgpuDevice, adapters, described, overwritten
 from refsim_gpu.wgsl_session import FlatSession
@@ -146,7 +146,9 @@ class WgslExecutor(Executor):
             if not prepared.dispatches:  # refsim has no kernels on flat tensors
                 return call.expected(inputs)
             return self.ours.run_prepared(prepared, inputs)
-        buffers = {name: self.device.upload(buffer.unpack()) for name, buffer in inputs.items()}
+        buffers = {
+            name: self.device.upload(flat_array(call, buffer.unpack())) for name, buffer in inputs.items()
+        }
         out = flat_desc(call.out)
         made = buffers["out"] = self.device.output(out.words)
         work = [self.step(one, buffers) for one in steps]

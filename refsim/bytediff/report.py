@@ -25,7 +25,7 @@ from refsim.core.locate import at_byte
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.flat.call import is_laid_flat, packed_twin
+from refsim.ops.flat.call import is_laid_flat, packed_array, packed_twin
 
 Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
@@ -131,7 +131,7 @@ def _flat(
     shown = diff(
         expected, actual, call=call, device=True, limit=limit, title=title, explain=False, geometry=geometry
     )
-    inputs = {name: buffer.unpack() for name, buffer in call.inputs.items()}
+    inputs = {name: packed_array(call.call, buffer.unpack()) for name, buffer in call.inputs.items()}
     packed = packed_twin(call.call)
     arrays = {name: PackedBuffer.pack(inputs[name], desc.layout) for name, desc in packed.descs.items()}
     values = (_buffer(one, shown.desc, "")[0].unpack() for one in (expected, actual))

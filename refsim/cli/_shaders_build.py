@@ -220,7 +220,7 @@ class Build:
 
     def _nothing(self) -> FormatError:
         """Why nothing can be checked here: refsim's own modules, files of other names, or a folder too far up."""
-        need = f"a kernel author's modules: {_example()}"
+        need = f"a kernel author's modules: {_example(self.flat)}"
         here = owned(Path(self.inside), self.folder.names())
         inside = sorted({path.parent for path in Path(self.path).glob(f"*/*{SUFFIX}")})
         below = {path: owned(path, sorted(one.stem for one in path.glob(f"*{SUFFIX}"))) for path in inside}
@@ -298,9 +298,11 @@ def _gpu(index: int) -> str:
     return f"gpu:{index}" if index else "gpu"
 
 
-def _example() -> str:
+def _example(flat: bool) -> str:
     first = next(name for name in inventory.known() if name.startswith("q8ta_"))
     files = f"{first}{SUFFIX} of a build's vulkan_compute_shaders"
+    if flat:
+        files = f"q8ta_add{wgsl.SUFFIX} of ExecuTorch's backends/webgpu"
     return f"files such as {files}, or a {kernels.NAME} that says how others are called"
 
 

@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from refsim.core.errors import FormatError
@@ -16,6 +17,7 @@ from refsim.formats.file import held, read_file
 
 SUFFIX = ".wgsl"
 MAX_BYTES = 1 << 20
+MOST_FOLDERS = 4000
 
 _BINDING = re.compile(
     r"@group\(\s*0\s*\)\s*@binding\(\s*(\d+)\s*\)\s*var\s*<\s*(uniform|storage)\s*(?:,\s*(\w+)\s*)?>\s*(\w+)"
@@ -103,9 +105,12 @@ def read(path: str | os.PathLike[str]) -> Source:
 
 
 def sources(folder: str | os.PathLike[str]) -> dict[str, Path]:
-    """The files of a folder and those below it, by name without their ending; of several of one name the first."""
+    """The files of a folder and those below it, by name without their ending; of several of one name the first.
+
+    Of a tree with more than `MOST_FOLDERS` folders, the rest is not looked at.
+    """
     found: dict[str, Path] = {}
-    for here, below, files in os.walk(folder):
+    for here, below, files in islice(os.walk(folder), MOST_FOLDERS):
         below[:] = sorted(name for name in below if not name.startswith("."))
         for name in sorted(files):
             if name.endswith(SUFFIX) and not name.startswith("."):

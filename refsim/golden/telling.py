@@ -28,7 +28,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.flat.call import laid_flat, meant_flat
+from refsim.ops.flat.call import flat_array, laid_flat, meant_flat
 
 UPSTREAM = "upstream"
 #: How many cases of an operator the spread is chosen from, and how large one of them may be (elements of its inputs).
@@ -61,7 +61,7 @@ class TellingCase:
             return packed
         call = laid_flat(packed.call)
         inputs = {
-            name: PackedBuffer.pack(buffer.unpack(), call.descs[name].layout, dtype=buffer.desc.dtype)
+            name: PackedBuffer.pack(flat_array(call, buffer.unpack()), call.descs[name].layout)
             for name, buffer in packed.inputs.items()
         }
         return BoundCase(packed.case, call, inputs)

@@ -18,7 +18,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Call, Dispatch
 from refsim.ops.base.target import Behaviour, Target
-from refsim.ops.flat.base import SCALARS, FlatMeaning, inverse
+from refsim.ops.flat.base import SCALARS, FlatMeaning, inverse, real, requant
 from refsim.ops.flat.table import FLAT
 
 #: What a call says of an argument that the runtime does not read, and refuses to be anything else.
@@ -35,7 +35,8 @@ class FlatCall(Call):
         given: dict[str, Any] = {}
         for (name, kind), arg in zip(row.takes, self.op.args, strict=False):
             if kind == "t":
-                value = arrays[arg.name] if arg.kind is Kind.INPUT else self.consts[arg.name]
+                inside = arg.kind is Kind.INPUT
+                value = flat_array(self, arrays[arg.name]) if inside else self.consts[arg.name]
                 given |= {} if value is None else {name: value}
             elif kind != "-":
                 given[name] = SCALARS.get(kind, tuple)(getattr(self.params, arg.name))
@@ -65,7 +66,7 @@ def meant_flat(call: Call) -> FlatCall:
 
 def laid_flat(call: Call) -> FlatCall:
     """The call as the runtime makes it: flat in its meaning and in its tensors."""
-    descs = {name: flat_desc(desc) for name, desc in call.descs.items()}
+    descs = {name: flat_desc(desc, _quantizes(call)) for name, desc in call.descs.items()}
     return replace(meant_flat(call), descs=descs, out=flat_desc(call.out))
 
 
@@ -83,17 +84,38 @@ def packed_twin(call: Call) -> Call:
     return replace(call, descs=descs, out=TensorDesc(call.out.shape, rows["out"]))
 
 
-def flat_desc(desc: TensorDesc) -> TensorDesc:
-    """The same tensor in the order of NCHW."""
-    return TensorDesc(desc.shape, FLAT_INT8 if desc.is_int8 else WIDTH_PACKED, desc.dtype)
+def flat_desc(desc: TensorDesc, int8: bool = False) -> TensorDesc:
+    """The same tensor in the order of NCHW; ``int8``: as bytes, whatever it was."""
+    return (
+        TensorDesc(desc.shape, FLAT_INT8)
+        if int8 or desc.is_int8
+        else TensorDesc(desc.shape, WIDTH_PACKED, desc.dtype)
+    )
+
+
+def _quantizes(call: Call) -> bool:
+    """Whether kernels on packed tensors take the floats of an input that those on flat ones take as int8."""
+    return call.op.if_quantized is not None
+
+
+def flat_array(call: Call, array: np.ndarray) -> np.ndarray:
+    """An input as flat kernels take it."""
+    if not _quantizes(call) or array.dtype == np.int8:
+        return array
+    with np.errstate(all="ignore"):
+        return requant(array, inverse(call.params.in_scale), call.params.in_zp)
+
+
+def packed_array(call: Call, array: np.ndarray) -> np.ndarray:
+    """An input as packed kernels take it: the way back."""
+    back = _quantizes(call) and array.dtype == np.int8
+    return real(array, call.params.in_zp, call.params.in_scale) if back else array
 
 
 def refusal(call: Call) -> str | None:
     """Why a runtime with flat storage takes no call like this; None if it may."""
     if call.op.serialized not in FLAT:
         return "it has no meaning on flat tensors"
-    if call.op.if_quantized is not None and not call.descs["x"].is_int8:
-        return "its input is float, the runtime takes int8"
     for name, need in _PLAIN.items():
         got = getattr(call.params, name, need)
         if got != need:
