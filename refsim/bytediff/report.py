@@ -125,7 +125,7 @@ def _flat(
     geometry: Geometry | None,
     limit: int,
     title: str,
-    search: float,
+    search: float | None,
 ) -> Report:
     """Places on flat tensors, with the causes of the same values in packed ones: refsim's kernels are packed."""
     shown = diff(
