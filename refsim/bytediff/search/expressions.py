@@ -175,10 +175,15 @@ def local(site: Site) -> Iterator[Alternative]:
 def _set_before(tree: ast.FunctionDef, node: ast.Name) -> list[str]:
     """Arguments, and variables that are set on a line before."""
     names = [argument.arg for argument in tree.args.args]
-    for other in ast.walk(tree):
-        if isinstance(other, ast.Name) and isinstance(other.ctx, ast.Store) and other.lineno <= node.lineno:
-            names.append(other.id)
+    names += [other.id for other in _set(tree) if other.lineno <= node.lineno]
     return list(dict.fromkeys(names))
+
+
+@lru_cache(256)
+def _set(tree: ast.FunctionDef) -> tuple[ast.Name, ...]:
+    """The names of a function that are set."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return tuple(node for node in names if isinstance(node.ctx, ast.Store))
 
 
 def exchanged(site: Site) -> Iterator[Alternative]:
@@ -215,16 +220,9 @@ def statement(site: Site) -> Iterator[Alternative]:
         yield Alternative(None, "statement")
         return
     (target,) = node.targets
-    if isinstance(target, ast.Subscript):
+    names = [each.id for each in _set(site.tree) if each.lineno < node.lineno]
+    if isinstance(target, ast.Subscript) or (isinstance(target, ast.Name) and target.id in names):
         yield Alternative(None, "statement")
-    elif isinstance(target, ast.Name):
-        other = [
-            each for each in ast.walk(site.tree)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store) and each.id == target.id
-            and each.lineno < node.lineno
-        ]  # fmt: skip
-        if other:
-            yield Alternative(None, "statement")
 
 
 def branch(site: Site) -> Iterator[Alternative]:
@@ -232,10 +230,16 @@ def branch(site: Site) -> Iterator[Alternative]:
     yield Alternative(ast.IfExp(node.test, node.orelse, node.body), "condition")
 
 
+@lru_cache(256)
+def _grown(tree: ast.FunctionDef) -> tuple[ast.AugAssign, ...]:
+    """The statements of a function that add to a variable, and the like."""
+    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
+
+
 def added(site: Site) -> Iterator[Alternative]:
     """What is added to a sum: its sign, its precision."""
-    for parent in ast.walk(site.tree):
-        if isinstance(parent, ast.AugAssign) and parent.value is site.node:
+    for parent in _grown(site.tree):
+        if parent.value is site.node:
             yield Alternative(ast.UnaryOp(ast.USub(), site.node), "sign")
             total = ast.Name(parent.target.id, ast.Load()) if isinstance(parent.target, ast.Name) else None
             if total is not None and isinstance(parent.op, ast.Add):
