@@ -3,7 +3,7 @@
 python -m bench.repairs [--count 40] [--seed 1] [--seconds 60]
 
 A bug is one change of the GLSL in tests/modules/glsl, drawn by the generator of `refsim mutate`, and compiled
-at -O and at -O0 by turns, with lines. What does not compile, and what no case shows, is drawn again.
+at -O and at -O0 by turns, with lines. What does not compile or run, and what no case shows, is drawn again.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _lines(change: Change) -> tuple[str, ...]:
 
 
 def tried(module: build.Module, change: Change, level: str, seconds: float) -> Outcome | None:
-    """What becomes of a bug; None if it does not compile, or shows in no case."""
+    """What becomes of a bug; None if it does not compile, is refused, or makes no byte wrong."""
     op = inventory.known()[module.name][0]
     with tempfile.TemporaryDirectory() as scratch:
         glsl = Path(shutil.copytree(build.SOURCES, Path(scratch) / "glsl"))
@@ -115,7 +115,7 @@ def tried(module: build.Module, change: Change, level: str, seconds: float) -> O
         variant = "fallback" if "FALLBACK" in module.definitions else ""
         with opened(str(folder), (op,), CASES, variant=variant) as shaders:
             outcome = shaders.verification.run([op])
-            if outcome.right:
+            if not outcome.wrong:
                 return None
             begin = time.perf_counter()
             searched = [one.searched for one in verb.repaired(shaders, outcome, verb.Wanted(seconds))]

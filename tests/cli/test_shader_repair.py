@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from modules import example, wgsl_kernels
+from modules import example, own, wgsl_kernels
 from modules.build import put
 
 pytest_plugins = "modules.opened"
@@ -40,9 +40,19 @@ def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
     assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
 
 
+@pytest.mark.long
+def test_kernels_of_a_description(refsim) -> None:
+    """The wrong twin takes the zero point of the other input (tests/modules/own)."""
+    done = refsim("shaders", Path(own.__file__).parent / "wrong", "q8ta_add", "--repair", "--json")
+    assert done.status == 1
+    (found,) = json.loads(done.out)["repair"]
+    first = found["repairs"][0]
+    assert first["place"].startswith("sum.comp:") and first["change"] == "b_zp in place of a_zp", found
+
+
 def test_sources_are_not_edited(refsim) -> None:
-    done = refsim("shaders", Path(wgsl_kernels.__file__).parent / "wgsl", "--repair")
-    assert done.status == 2 and "SPIR-V" in done.err
+    done = refsim("shaders", Path(wgsl_kernels.__file__).parent / "wgsl" / "right", "--repair")
+    assert done.status == 2 and "--repair edits SPIR-V modules" in done.err
 
 
 def test_a_patch_needs_a_search(folder: Path, refsim, tmp_path: Path) -> None:

@@ -14,6 +14,9 @@ from refsim.modules.repair.draft import Change, Draft
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
+#: What is the same in all copies, however little they have in common.
+_FIXED = (Op.CONSTANT, Op.CONSTANT_COMPOSITE, Op.EXT_INST_IMPORT)
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -39,17 +42,24 @@ def edits(code: Code) -> list[Edit]:
 
 
 def _groups(code: Code) -> Iterator[tuple[list[Site], int]]:
-    """(Instructions that stem from the same piece of source, how much later than others they are tried)."""
-    alike: dict[object, list[Site]] = {}
+    """(Instructions that stem from the same piece of source, how much later than others they are tried).
+
+    Copies for other arguments are alike only in what they do themselves; further ones also in what they work on.
+    """
+    seen: set[tuple[Site, ...]] = set()
+    for depth, later in ((0, 0), (3, 1)):
+        alike: dict[object, list[Site]] = {}
+        for site, row in code.sites():
+            if row.op not in kinds.LEFT or row.op == Op.LOAD:
+                line = code.line(site)
+                alike.setdefault((line, *_shape(code, row, depth if line else depth + 2)), []).append(site)
+        for group in alike.values():
+            if tuple(group) not in seen:
+                seen.add(tuple(group))
+                yield group, later if len(group) > 1 else 2 * later
     for site, row in code.sites():
-        if row.op not in kinds.LEFT or row.op == Op.LOAD:
-            alike.setdefault((code.line(site), *_shape(code, row, 2 if code.line(site) else 4)), []).append(
-                site
-            )
-    for group in alike.values():
-        yield group, 0
-        if 1 < len(group) <= 16:
-            yield from (([site], 4) for site in group)
+        if (row.op not in kinds.LEFT or row.op == Op.LOAD) and (site,) not in seen:
+            yield [site], 3
 
 
 def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
@@ -61,12 +71,12 @@ def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
         if at in (grammar.type_at, grammar.result_at):
             continue
         made = code.row(word) if at in ids else None
-        if at not in ids:
+        if at not in ids or made is None or made.op in _FIXED:
             parts.append(word)
-        elif made is None or word not in code.made_at or row.op == Op.PHI:
-            parts.append(word if row.op != Op.PHI or word not in code.made_at else -code.type_of(word))
+        elif word in code.made_at and row.op != Op.PHI and depth:
+            parts.append(_shape(code, made, depth - 1))
         else:
-            parts.append(_shape(code, made, depth - 1) if depth else code.type_of(word))
+            parts.append(code.type_of(word) if word in code.made_at or not depth else word)
     return tuple(parts)
 
 

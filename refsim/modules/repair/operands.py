@@ -12,7 +12,10 @@ from refsim.spirv.opcodes import Op
 
 #: How many values that are known at an instruction are tried in the place of an operand.
 NEAREST = 6
+#: Numbers that kernels over packed bytes are full of.
+USUAL = (2, 3, 4, 8, 15, 16, 20, 24, 28, 127, 128, 255, -128)
 _INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
+_TEXELS = (Op.IMAGE_FETCH, Op.IMAGE_READ, Op.IMAGE_WRITE)
 
 
 def drafts(code: Code, site: Site, row: Instruction, copies: bool) -> Iterator[Draft]:
@@ -33,6 +36,8 @@ def _value_places(code: Code, row: Instruction) -> Iterator[int]:
         if not type_id or word in seen or type_id not in code.rows or not code.plain(type_id):
             continue
         if row.op in _INDEXED and not _free_index(code, row, at):
+            continue
+        if row.op in _TEXELS and at > 3:  # the level must stay 0
             continue
         seen.add(word)
         yield at
@@ -90,22 +95,17 @@ def _numbers(code: Code, old: int, number: float) -> Iterator[tuple[int, int]]:
     if code.kind(type_id) == Op.TYPE_FLOAT:
         close: Sequence[float] = (-number, 2 * number, number / 2, 0.0, 1.0, number + 1, number - 1, 0.5)
     else:
-        close = (number + 1, number - 1, 0, 1, 2 * number, number // 2, -number)
+        close = (number + 1, number - 1, 0, 1, 2 * number, 2 * number + 1, number // 2, -number)
+    known = [code.number(other) for other in code.constants.get(code.scalar(type_id), ())]
+    usual = () if code.kind(type_id) == Op.TYPE_FLOAT else USUAL
     found = {old}
-    for value in close:
-        if abs(value) < 2**31:
-            made = code.constant(type_id, value)
-            if made not in found:
-                found.add(made)
-                yield made, 0
-    scalar = code.scalar(type_id)
-    for other in code.constants.get(scalar, ()):
-        known = code.number(other)
-        if known is not None:
-            made = code.constant(type_id, known)
-            if made not in found:
-                found.add(made)
-                yield made, 3
+    for values, rank in ((close, 0), (usual, 2 if number in (0, 1) else 4), (known, 3)):
+        for value in values:
+            if value is not None and abs(value) < 2**31:
+                made = code.constant(type_id, value)
+                if made not in found:
+                    found.add(made)
+                    yield made, rank
 
 
 def _other_leaves(code: Code, row: Instruction, at: int) -> Iterator[Draft]:

@@ -35,8 +35,9 @@ from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
 from refsim.spirv.module import Module
 
-#: Edits in one module, and how long the device may be silent over them.
-BATCH, PATIENCE_S = 250, 30.0
+#: Edits in one module, edits that need a module each and are tried one after another, and how long the device may be
+#: silent over them.
+BATCH, APART, PATIENCE_S = 250, 8, 30.0
 #: A witness has so many elements at least, where a wrong case has; smaller ones let wrong edits pass.
 ENOUGH = 150
 #: How many cases are looked at to choose witnesses, and how many right and wrong ones an edit must pass first.
@@ -174,9 +175,9 @@ class Search:
         for name in names:
             code = self._codes[name] = Code(self.modules[name])
             every = edits(code)
-            for chosen in (True, False):
+            for chosen, size in ((True, BATCH), (False, APART)):
                 some = [edit for edit in every if selectable(code, edit) is chosen]
-                found += [(name, some[at : at + BATCH]) for at in range(0, len(some), BATCH)]
+                found += [(name, some[at : at + size]) for at in range(0, len(some), size)]
         return sorted(found, key=lambda one: one[1][0].rank)
 
     def _batch(
