@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.aten.elementwise import dtype_of
 from refsim.aten.row import Float, axis, contiguous, sized
-from refsim.core.resize import STALE_ROWS
+from refsim.core.resize import STALE_READS
 
 
 def _dtype(code: Any, default: Any) -> np.dtype[Any]:
@@ -179,7 +179,7 @@ ROWS = (
     Float("arange.start arange.start_step arange.start_out", arange_from),
     Float("index", index),
     Float("index_put index_put_", index_put),
-    Float("index_select", index_select, resize=STALE_ROWS),
+    Float("index_select", index_select, resize=STALE_READS),
     Float("gather", gather),
     Float("scatter", scatter),
     Float("scatter_add", scatter_add),

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.row import Float, axis, contiguous, sized
-from refsim.core.resize import NEGATIVE_DIMS_STOP, STALE_ROWS
+from refsim.core.resize import NEGATIVE_DIMS_STOP, STALE_READS
 
 
 def view(x: np.ndarray, size: Sequence[int]) -> np.ndarray:
@@ -192,8 +192,8 @@ ROWS = (
     Float("repeat", repeat),
     Float("select select_copy", select),
     Float("slice slice_copy", slice_),
-    Float("split split_copy split_with_sizes split_with_sizes_copy", split, resize=STALE_ROWS),
-    Float("chunk", chunk, resize=STALE_ROWS),
+    Float("split split_copy split_with_sizes split_with_sizes_copy", split, resize=STALE_READS),
+    Float("chunk", chunk, resize=STALE_READS),
     Float("unbind unbind_copy", unbind),
     Float("cat", cat),
     Float("stack", stack),

@@ -26,6 +26,7 @@ from refsim.cli._options import (
 )
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
 from refsim.cli._output import print_table, say, say_all, shape_text, wrote
+from refsim.cli._sequence import sequence_result
 from refsim.cli._target import opened, target_option
 from refsim.cli._verb import PROGRAM, Result, verb
 from refsim.cli._written import PatternWord, Written
@@ -34,6 +35,7 @@ from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.device.pairs import GOT
 from refsim.exec.executor import YOURS
+from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats import npz
 from refsim.formats.run_identity import identity
@@ -49,6 +51,13 @@ EXPECTED_NAMES = ("out", "upstream_out")
 
 @verb("run", "model.pte -i in.npz -o out.npz")
 @click.argument("file")
+@click.argument("runs", nargs=-1, metavar="[INPUTS]...")
+@click.option(
+    "--sequence",
+    "several",
+    is_flag=True,
+    help="Run with each file of INPUTS, one after another, as one process of ExecuTorch's would, stale rows included.",
+)
 @inputs_options
 @output_option("the outputs, an .npz with out0, out1...", required=False)
 @executors_option
@@ -83,6 +92,8 @@ EXPECTED_NAMES = ("out", "upstream_out")
 @origin_option
 def command(
     file: str,
+    runs: tuple[str, ...],
+    several: bool,
     inputs: str | None,
     seed: int | None,
     output: str | None,
@@ -100,6 +111,23 @@ def command(
     origin: str | None,
 ) -> Result:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
+    if several != bool(runs):
+        raise click.UsageError(
+            "--sequence takes the inputs of each run: run FILE --sequence IN.npz IN.npz ..."
+        )
+    if several:
+        if inputs or seed is not None or output or dump or golden or expect:
+            raise click.UsageError("--sequence compares runs with each other, and writes nothing")
+        aimed = opened(file, family, profile, None, release=release)
+        nothing: dict[str, Any] = {
+            "nodes": [],
+            "outputs": [],
+            "unwatched": {},
+            "dumped": [],
+            "golden_without_buffer": [],
+        }
+        facts = {"file": file, "executors": [executors], **aimed.as_json(), **nothing, "golden": None}
+        return sequence_result(facts, aimed.model, runs, executor_named(executors))
     recorded = dump_at(golden, file) if golden else None
     asked = GivenInputs(inputs, seed)
     aimed = opened(file, family, profile, recorded, shaped=asked.at, release=release)

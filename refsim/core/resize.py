@@ -6,7 +6,7 @@ Most operators give their output the shape that follows from their inputs. Rows 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Shape = tuple[int, ...]
 
@@ -18,12 +18,17 @@ class Resize:
     ``shape(bound, meant)``: the output's shape in the runtime, from that at the bound and that which the operator
     means; None where the run stops. ``applies``: whether arguments show it. They are in serialized order, with shapes
     for tensors.
+
+    ``keeps``: its output has the bound's shape, and stale elements (refsim/exec/sequence.py). ``reads_all``: these were
+    read behind the smaller input; else they are what lay in the output.
     """
 
     name: str
     note: str
     shape: Callable[[Shape, Shape], Shape] | None
     applies: Callable[..., bool] = lambda *args: True
+    keeps: bool = False
+    reads_all: bool = False
 
     @property
     def stops(self) -> bool:
@@ -40,7 +45,10 @@ STALE_ROWS = Resize(
     "stale-rows",
     "upstream does not resize its output: that keeps the bound's shape, and has stale rows beyond the new ones",
     lambda bound, meant: bound,
+    keeps=True,
 )
+#: The same of a kernel that goes over all of its output, so that it reads the stale rows of its input.
+STALE_READS = replace(STALE_ROWS, reads_all=True)
 BOUND_BATCH = Resize(
     "bound-batch",
     "upstream resizes height and width alone: the output keeps the bound's batch",

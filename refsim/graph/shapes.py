@@ -97,14 +97,16 @@ def at_bound(blob: Blob, where: str) -> Blob:
     return replace(blob, graph=_with(blob.graph, sizes, None, {}))
 
 
-def at_shapes(blob: Blob, bound: Graph, given: Sequence[Any], where: str) -> tuple[Blob, list[Any]]:
+def at_shapes(
+    blob: Blob, bound: Graph, given: Sequence[Any], where: str, known: Sizes | None = None
+) -> tuple[Blob, list[Any]]:
     """The blob at the shapes of these inputs (arrays, or numbers for SymInts), and its outputs in the same form.
 
-    ``bound`` is the graph of `at_bound`. GraphError or ShapeError, which name the operator, where one does not take
-    the sizes that come to it.
+    ``bound`` is the graph of `at_bound`. ``known``: sizes that do not follow from their operators. GraphError or
+    ShapeError, which name the operator, where one does not take the sizes that come to it.
     """
     source = blob.graph
-    sizes: Sizes = {t.id: t.data for t in bound.tensors.values() if t.data is not None}
+    sizes: Sizes = {t.id: t.data for t in bound.tensors.values() if t.data is not None} | (known or {})
     for number, array in zip(source.input_ids, given, strict=True):
         held = source.values[number]
         if not isinstance(held, VkTensor):
@@ -125,6 +127,8 @@ def at_shapes(blob: Blob, bound: Graph, given: Sequence[Any], where: str) -> tup
             if output in sizes or (node := nodes.get(output)) is None:
                 continue
             shapes = _shapes(source, sizes, call, node, place)
+            if known and node.call is not None and node.call.op.beyond is not None:
+                shapes = [tuple(map(max, *(sizes[n].shape for n in node.inputs.values())))]  # whatever fits
             sizes |= {n: zeros(s, bound.tensors[n].dtype) for n, s in zip(node.outputs, shapes, strict=False)}
             if node.call is not None and (name := _kept(node.call, sizes, node)) is not None:
                 kept[number] = name

@@ -158,6 +158,24 @@ def test_a_clone_that_was_not_resized(refsim, tmp_path: Path) -> None:
         assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
 
 
+def test_a_sequence_of_shapes(refsim, tmp_path: Path) -> None:
+    files = [saved(tmp_path, Shape("split_glu", number)) for number in (0, 2, 1)]
+    done = refsim("run", path("split_glu"), "--sequence", *files, "--json")
+    assert done.status == 1 and not done.json["same"]
+    rows = [(step["right"], step["as_alone"], step["outputs"][0]["stale"]) for step in done.json["sequence"]]
+    assert rows == [(True, True, 0), (False, False, 104), (False, False, 56)]
+    images = [saved(tmp_path, Shape("fcn_add", number)) for number in (0, 3, 1)]
+    assert refsim("run", FCN, "--sequence", *images).status == 0
+    stops = [saved(tmp_path, Shape("perm_neg", number)) for number in (1, 0)]
+    found = refsim("run", path("perm_neg"), "--sequence", *stops, "--json")
+    assert found.status == 1 and all(step["stopped"] for step in found.json["sequence"])
+
+
+@pytest.mark.parametrize("more", [["--sequence"], ["in.npz"], ["--sequence", "in.npz", "--random", "1"]])
+def test_a_sequence_takes_files_alone(refsim, more: list[str]) -> None:
+    assert refsim("run", FCN, *more).status == 2
+
+
 def test_a_run_says_what_the_runtime_gets_wrong(refsim, tmp_path: Path) -> None:
     for name, number, what in (("clone_branch", 1, ["aten.clone"]), ("fcn_add", 1, []), ("attn_da4w", 1, [])):
         given = saved(tmp_path, Shape(name, number))
