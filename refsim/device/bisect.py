@@ -79,7 +79,7 @@ def bisect(
             tell()
 
         trace(model, inputs, executor_named("cpu"), visit)
-        return resized.told(model, recorded, rows, right) if any(row.unfit for row in rows) else rows
+        return resized.told(model, recorded, rows, right)
 
     rows = walk()
     doubts = doubted(model, recorded, inputs, rows, options.get("profile")) if unsaid else {}

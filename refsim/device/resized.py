@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.counted import counted
 from refsim.core.tensor import TensorDesc
 from refsim.device.dumped import Buffers
@@ -26,8 +26,10 @@ def told(model: Model, recorded: Buffers, rows: Sequence[Row], right: dict[str, 
 
 def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
     graph = model.graphs[row.delegate]
-    if not row.unfit or graph.bound is None:
+    if graph.bound is None:
         return row
+    if not row.unfit:
+        return _cut(graph, recorded, row, right)
     node = next(n for n in graph.nodes if n.number == row.node)
     desc = graph.bound.tensors[node.outputs[0]].desc
     if desc is None or recorded.unfit(row.output, desc):
@@ -40,6 +42,31 @@ def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None)
     if (source := _source(graph, node)) is not None:
         return replace(row, cause=f"the bound's shape: it follows from {source}, which is not resized")
     return row
+
+
+def _cut(graph: Graph, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
+    """The row of a buffer that was dumped with the sizes of the run, though its operator was not resized."""
+    if right is None or row.run is None or row.run.same:
+        return row
+    node = next(n for n in graph.nodes if n.number == row.node)
+    if not any(other is node and resize.keeps for other, resize in graph.misshaped()):
+        source = _source(graph, node) if row.wrong and not row.cause else None
+        told = f"stale rows: it may have read those of {source}, which is not resized"
+        return row if source is None else replace(row, cause=told)
+    bound = graph.root.tensors[node.outputs[0]].desc
+    if bound is None or not bound.is_int8:
+        return row
+    raw = recorded.beside(row.output, right)
+    inside = tuple(slice(size) for size in right.desc.shape)
+    places = offsets(bound).reshape(bound.shape)[inside]
+    held = places < raw.size
+    if (raw.view(np.int8)[places[held]] != right.unpack()[held]).any():
+        return row
+    shape, count = "x".join(map(str, bound.shape)), counted(int(held.sum()), "element")
+    cause = (
+        f"not resized: {count} lie right, where the bound's shape {shape} has them; all others are stale rows"
+    )
+    return replace(row, wrong=True, cause=cause)
 
 
 def _places(recorded: Buffers, row: Row, desc: TensorDesc, right: PackedBuffer | None) -> str:

@@ -121,8 +121,9 @@ def test_recorded_calls_of_a_delegate_have_the_shapes_of_their_inputs() -> None:
         gaps_of(whole, 1, [one.inputs[0][0], middle, *outs], executor_named("cpu"), "here")
 
 
-def dumped(folder: Path, one: Shape) -> Path:
-    """What the runtime wrote at a shape, as a dump folder: each buffer with the sizes that its tensor had."""
+def dumped(folder: Path, one: Shape, at_the_run: bool = False) -> Path:
+    """What the runtime wrote at a shape, as a dump folder: each buffer with the sizes that its tensor had, or with
+    those that it should have had."""
     folder.mkdir()
     graph = model(one.program).graphs[0]
     with zipfile.ZipFile(FOLDER / f"{one.program}.shapes.zip") as archive:
@@ -130,6 +131,8 @@ def dumped(folder: Path, one: Shape) -> Path:
         for row in rows:
             if "raw" not in row:
                 continue
+            if at_the_run:
+                row["sizes"] = model(one.program).at(one.inputs).graphs[0].tensors[row["value"]].shape
             name, layout = f"delegate0_v{row['value']}", graph.tensors[row["value"]].layout
             assert layout is not None
             nbytes = TensorDesc(tuple(row["sizes"]), layout).nbytes
@@ -156,6 +159,52 @@ def test_a_clone_that_was_not_resized(refsim, tmp_path: Path) -> None:
         assert done.json["causes"] == {"delegate0_v40": text}
         text = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump).out
         assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
+
+
+def test_a_clone_that_was_dumped_with_the_sizes_of_the_run(refsim, tmp_path: Path) -> None:
+    """As many bytes as it should have had, of which the elements are at the bound's places. With all of its width these
+    are its own places, and the convolution behind it is the first that shows the stale rows."""
+    for number, value, cause in (
+        (
+            1,
+            "delegate0_v48",
+            "stale rows: it may have read those of node 3 aten.clone.default, which is not resized",
+        ),
+        (
+            2,
+            "delegate0_v40",
+            "not resized: 648 elements lie right, where the bound's shape 1x8x16x16 has them",
+        ),
+        (
+            3,
+            "delegate0_v40",
+            "not resized: 96 elements lie right, where the bound's shape 1x8x16x16 has them",
+        ),
+    ):
+        one = Shape("clone_branch", number)
+        dump = dumped(tmp_path / f"dump{number}", one, at_the_run=True)
+        given = saved(tmp_path, one)
+        done = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump, "--json")
+        assert done.status == 1 and done.json["wrong"][0] == value
+        assert done.json["causes"][value].startswith(cause)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_follows_a_split_has_the_bounds_shape(refsim, tmp_path: Path, number: int) -> None:
+    one = Shape("split_glu", number)
+    dump = dumped(tmp_path / "dump", one)
+    text = refsim("bisect", path("split_glu"), "-i", saved(tmp_path, one), "--actual", dump).out
+    cause = (
+        "the bound's shape: it follows from node 3 aten.split_with_sizes_copy.default, which is not resized"
+    )
+    assert text.count(cause) == 2
+
+
+def test_a_linear_for_one_row_that_was_not_resized(refsim, tmp_path: Path) -> None:
+    one = Shape("gemv_lead", 1)
+    dump = dumped(tmp_path / "dump", one)
+    done = refsim("bisect", path("gemv_lead"), "-i", saved(tmp_path, one), "--actual", dump, "--json")
+    assert done.status == 1 and "the bound's shape 4x1x" in str(done.json["causes"])
 
 
 def test_a_sequence_of_shapes(refsim, tmp_path: Path) -> None:
