@@ -111,22 +111,28 @@ def command(
     origin: str | None,
 ) -> Result:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
-    if several != bool(runs):
+    if runs and not several:
+        words = form(len(runs), "argument", "arguments")
         raise click.UsageError(
-            "--sequence takes the inputs of each run: run FILE --sequence IN.npz IN.npz ..."
+            f"Got unexpected extra {words} ({' '.join(runs)}); need refsim run [OPTIONS] FILE"
         )
     if several:
+        if not runs:
+            raise click.UsageError(
+                "--sequence takes the inputs of each run: run FILE --sequence A.npz B.npz ..."
+            )
         if inputs or seed is not None or output or dump or golden or expect:
             raise click.UsageError("--sequence compares runs with each other, and writes nothing")
         aimed = opened(file, family, profile, None, release=release)
-        nothing: dict[str, Any] = {
-            "nodes": [],
-            "outputs": [],
+        lists: dict[str, Any] = {name: [] for name in ("nodes", "outputs", "dumped", "golden_without_buffer")}
+        facts = {
+            "file": file,
+            "executors": [executors],
+            **aimed.as_json(),
+            **lists,
             "unwatched": {},
-            "dumped": [],
-            "golden_without_buffer": [],
+            "golden": None,
         }
-        facts = {"file": file, "executors": [executors], **aimed.as_json(), **nothing, "golden": None}
         return sequence_result(facts, aimed.model, runs, executor_named(executors))
     recorded = dump_at(golden, file) if golden else None
     asked = GivenInputs(inputs, seed)
