@@ -134,6 +134,95 @@ class Gated(nn.Module):
         return self.b(nn.functional.silu(self.a(x)))
 
 
+class Columns(nn.Module):
+    """Three convolutions that im2col computes, dilated and strided."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(8, 16, 3, 1, 1), nn.Conv2d(16, 16, 3, 1, 2, dilation=2)
+        self.c = nn.Conv2d(16, 8, 3, 2, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.c(torch.relu(self.b(torch.relu(self.a(x)))))
+
+
+class Upsampled(nn.Module):
+    """Down, up again by nearest rows, and joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Conv2d(4, 8, 3, 1, 1), nn.Conv2d(8, 8, 3, 2, 1)
+        self.c = nn.Conv2d(16, 4, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.relu(self.a(x))
+        z = nn.functional.interpolate(torch.relu(self.b(y)), scale_factor=2.0, mode="nearest")
+        return self.c(torch.cat([y, z], 1))
+
+
+class Pooled(nn.Module):
+    """Convolutions, pool, sigmoid gate, mean, linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Conv2d(3, 8, 3, 1, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 12)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = nn.functional.max_pool2d(torch.relu(self.a(x)), 2, 2)
+        y = y * torch.sigmoid(self.b(y))
+        return y, torch.softmax(self.c(y.mean((2, 3))), 1)
+
+
+class Glu(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(16, 32), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        a, b = self.a(x).chunk(2, 2)
+        return self.b(a * torch.sigmoid(b))
+
+
+class Negative(nn.Module):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = torch.sigmoid(x)
+        return y.permute(0, -1, -2), y.unsqueeze(-1), y[:, :, -1]
+
+
+class Selected(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("index", torch.tensor([5, 0, 3]))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(torch.index_select(torch.sigmoid(x), 1, self.index))
+
+
+class Bilinear(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = torch.sigmoid(x)
+        return torch.tanh(nn.functional.interpolate(y, scale_factor=2.0, mode="bilinear"))
+
+
+class Heads(nn.Module):
+    """Attention over 4-bit weights: layer norm, queries, keys and values at once, 4 heads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(64), Grouped(192, 64, True), Grouped(64, 64, True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        t = x.shape[1]
+        q, k, v = (h.view(1, t, 4, 16).transpose(1, 2) for h in self.qkv(self.norm(x)).split(64, 2))
+        a = torch.softmax(torch.matmul(q, k.transpose(2, 3)) * 0.25, -1)
+        return self.out(torch.matmul(a, v).transpose(1, 2).reshape(1, t, 64))
+
+
+def _sides(symbols: str, most: int, factor: int = 1, least: int = 2) -> dict[int, Any]:
+    """Height and width, up to ``most`` times ``factor``."""
+    return {2 + k: factor * Dim(name, min=least, max=most) for k, name in enumerate(symbols)}
+
+
 def _float(module: nn.Module, x: torch.Tensor, dims: dict[int, Any]) -> ExportedProgram:
     return export(module.eval(), (x,), dynamic_shapes=({**dims},))
 
@@ -155,6 +244,16 @@ PROGRAMS: dict[str, Callable[[], ExportedProgram]] = {
         Clones(), torch.randn(1, 8, 16, 16), {2: Dim("h", min=4, max=16), 3: Dim("w", min=4, max=16)}
     ),
     "batch_conv": lambda: _int8(nn.Conv2d(8, 8, 3, 1, 1), torch.randn(4, 8, 8, 8), {0: Dim("n", min=2, max=4)}),
+    "im2col": lambda: _int8(Columns(), torch.randn(1, 8, 24, 24), _sides("hw", 24, least=5)),
+    "general_bound": lambda: _int8(nn.Conv2d(4, 8, 3, 1, 1), torch.randn(1, 4, 72, 72), _sides("hw", 72)),
+    "upcat": lambda: _int8(Upsampled(), torch.randn(1, 4, 24, 24), _sides("hw", 6, 4)),
+    "mixed_float": lambda: _int8(Pooled(), torch.randn(1, 3, 32, 32), _sides("hw", 16, 2)),
+    "split_glu": lambda: _int8(Glu(), torch.randn(1, 16, 16), {1: S}),
+    "gemv_lead": lambda: _int8(nn.Linear(16, 12), torch.randn(4, 1, 16), {0: Dim("b", min=2, max=4)}),
+    "perm_neg": lambda: _float(Negative(), torch.randn(1, 6, 16), {2: S}),
+    "idxsel": lambda: _float(Selected(), torch.randn(1, 8, 16), {2: S}),
+    "bilinear": lambda: _float(Bilinear(), torch.randn(1, 4, 12, 12), _sides("hw", 12)),
+    "attn_da4w": lambda: _float(Heads(), torch.randn(1, 16, 64), {1: S}),
     "seq_slice": lambda: _int8(Halves(), torch.randn(1, 20, 16), {1: _twice("s", 10)}),
     "symout": lambda: _float(Number(), torch.randn(1, 16, 8), {1: S}),
     "arange_pos": lambda: _float(Positions(), torch.randn(1, 16, 8), {1: S}),
