@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 import refsim
-from refsim.check.runtime import runtime
+from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import folder_option, runtime_option, search_option
 from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest, wrote
@@ -56,7 +56,10 @@ if TYPE_CHECKING:
     show_default=True,
     help="Bytes of a file at most.",
 )
-def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int) -> Result:
+@runtime_option
+def export(
+    operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int, release: str
+) -> Result:
     """Write cases of the corpus, of all OPERATORS or of those named, as .pte files that need no input.
 
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
@@ -66,7 +69,7 @@ def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], si
     wanted = operators or exportable()
     with progress("operators", len(wanted)) as advance:
         for op in wanted:
-            cases, left_out = programs.loadable(choose((op,), layouts, Size(size)))
+            cases, left_out = programs.loadable(choose((op,), layouts, Size(size)), release)
             files += list(programs.programs(cases, most))
             refused += left_out
             advance()
@@ -81,11 +84,15 @@ def export(operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], si
     facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
     facts["not_exported"] = [row.as_json() for row in refused]
     said = f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}"
-    return Result(facts, partial(_show_exported, folder, files, refused, said))
+    return Result(facts, partial(_show_exported, folder, files, refused, said, release))
 
 
 def _show_exported(
-    folder: str, files: Sequence[programs.CorpusProgram], refused: Sequence[programs.LeftOut], said: str
+    folder: str,
+    files: Sequence[programs.CorpusProgram],
+    refused: Sequence[programs.LeftOut],
+    said: str,
+    release: str,
 ) -> None:
     print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
     for rule, rule_cases in Counter(row.error.rule for row in refused).items():
@@ -95,7 +102,9 @@ def _show_exported(
     say(
         "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder"
     )
-    say(f"then: refsim golden check --pte {shlex.quote(folder)} --outputs OUTPUTS", command=True)
+    then = ["refsim", "golden", "check", "--pte", folder, "--outputs", "OUTPUTS"]
+    then += [] if release == DEFAULT else ["--runtime", release]
+    say(f"then: {shlex.join(then)}", command=True)
     say(f"OUTPUTS: {IN_FOLDER}")
 
 

@@ -8,13 +8,15 @@ from functools import partial
 
 import click
 
-from refsim.cli._options import output_option
+from refsim.check.runtime import DEFAULT as RECORDED
+from refsim.check.runtime import runtime
+from refsim.cli._options import output_option, runtime_option
 from refsim.cli._output import print_table, say, shape_text, wrote
 from refsim.cli._target import at_shapes, input_shape_option, target_option
 from refsim.cli._verb import Result, verb
 from refsim.cli.check import refusals
 from refsim.core import choices
-from refsim.core.errors import GraphError
+from refsim.core.errors import GraphError, ParameterError
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
@@ -56,7 +58,7 @@ class FillByte(click.ParamType):
     "way",
     type=click.Choice((WORDS, VALUES)),
     help="Packed int8 values as the words of their buffers, padding included, or as exact floats. [default: words, "
-    "and values where the runtime takes no words]",
+    "and values where the runtime takes no words, as WebGPU's]",
 )
 @click.option(
     "--share",
@@ -75,6 +77,7 @@ class FillByte(click.ParamType):
 )
 @input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
+@runtime_option
 def command(
     file: str,
     output: str,
@@ -85,6 +88,7 @@ def command(
     chunk: int | None,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
+    release: str,
 ) -> Result:
     """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
 
@@ -93,6 +97,10 @@ def command(
 
     What cannot be handed out is refused, with the reason, before anything is written.
     """
+    if runtime(release).behaviour.flat:
+        if way == WORDS:
+            raise ParameterError("expose", f"{release} has no packed buffers", got=f"--as {way}", need=VALUES)
+        way = VALUES
     chosen = fill if not isinstance(fill, str) else None if share or way == VALUES else FILL
     try:
         shaped = partial(at_shapes, given=given, static=True) if given else None
@@ -113,10 +121,13 @@ def command(
         "manifests": [one.manifest.as_json() for one in files],
         "left_out": dict(files[0].manifest.left_out),
     }
-    return Result(content, partial(_show, file, files, paths, [] if way is not None else _as_values(files)))
+    as_values = [] if way is not None else _as_values(files)
+    return Result(content, partial(_show, file, files, paths, as_values, release))
 
 
-def _show(file: str, files: Sequence[Exposed], paths: Sequence[str], as_values: Sequence[str]) -> None:
+def _show(
+    file: str, files: Sequence[Exposed], paths: Sequence[str], as_values: Sequence[str], release: str
+) -> None:
     for one, path in zip(files, paths, strict=True):
         rows = []
         for row in one.manifest.outputs:
@@ -138,9 +149,9 @@ def _show(file: str, files: Sequence[Exposed], paths: Sequence[str], as_values: 
         f"{choices.first(paths)}: run {it} with ExecuTorch's runtime on the device (refsim run does not take it), "
         f"with the inputs of {file}, and save all outputs in order; keep {its} beside it"
     )
-    for line in refusals(file):
+    for line in refusals(file, release):
         say(line, command=True)
-    say(f"then: {_next(paths, files[0].whole)}", command=True)
+    say(f"then: {_next(paths, files[0].whole, release)}", command=True)
     say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
 
 
@@ -149,10 +160,11 @@ def _as_values(files: Sequence[Exposed]) -> list[str]:
     return [str(row.value) for one in files for row in one.manifest.outputs if row.way == VALUES]
 
 
-def _next(paths: Sequence[str], whole: bool) -> str:
+def _next(paths: Sequence[str], whole: bool, release: str) -> str:
     """The command that judges the outputs of one run of all files; only some of the values are a part of a run."""
     first, *more = paths
     words = ["refsim", "triage", first, "-i", "IN.npz", "--outputs", "OUTPUTS1" if more else "OUTPUTS"]
     for number, path in enumerate(more, 2):
         words += ["--more", path, f"OUTPUTS{number}"]
+    words += [] if release == RECORDED else ["--runtime", release]
     return shlex.join(words if whole else [*words, "--partial"])

@@ -7,7 +7,11 @@ from typing import Any
 
 import click
 
+from refsim.check.finding import Level
+from refsim.check.run import check_bytes
+from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.cli._main import DIFFERENT, SAME
+from refsim.cli._options import RUNTIMES
 from refsim.cli._output import print_table, say, say_all, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
@@ -24,6 +28,7 @@ from refsim.partition.load import load
 
 FUSED = ("delegate", "node", "operator", "made of")
 REFUSED = ("node", "operator", "code", "why")
+REFUSALS = ("delegate", "node", "operator", "rule", "what")
 DEFECTS = ("delegate", "node", "operator", "what")
 STATISTICS = (
     "delegate", "operators", "int8 operators", "float operators", "int8 dispatches", "clones", "clone bytes",
@@ -56,6 +61,12 @@ REPORT = "report.json"
 @click.option("--seed", default=0, show_default=True, help="Seed of the inputs that --check draws.")
 @click.option("--explain", metavar="NODE", help="Say what became of a node, and how its layouts were chosen.")
 @target_option()
+@click.option(
+    "--runtime",
+    "release",
+    metavar="NAME",
+    help=f"Write nothing that this runtime does not load: {RUNTIMES}.",
+)
 def command(
     file: str,
     output: str | None,
@@ -64,6 +75,7 @@ def command(
     seed: int,
     explain: str | None,
     family: TargetRow | None,
+    release: str | None,
 ) -> Result:
     """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
     exported = load(file, trust)
@@ -90,22 +102,25 @@ def command(
                 "lower --check", "no operator to compare", got=file, need="a quantized program"
             )
     wrong = [item for item in content.get("check", ()) if item["worst"] > item["allowed"]]
+    made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
+    made[LOWERED] = write(lowered)
+    if release is not None:
+        rows = check_bytes(made[LOWERED], file, release)
+        content["runtime_errors"] = [one.as_json() for one in rows if one.level is Level.ERROR]
+    refused = content.get("runtime_errors", ())
     files: dict[str, bytes] = {}
-    if output is not None and not wrong:
-        files = {
-            f"delegate{number}.bin": delegate.serialized.blob(file)
-            for number, delegate in enumerate(lowered.delegates)
-        }
-        files |= {REPORT: strict_json.dumps(content, indent=1).encode(), LOWERED: write(lowered)}
+    if output is not None and not wrong and not refused:
+        files = {REPORT: strict_json.dumps(content, indent=1).encode(), **made}
         with writing(output) as writer:
             for name, data in files.items():
                 writer.write(name, data)
         wrote(output, said=True)
     content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
-    return Result(content, partial(print_text, file, content, output), DIFFERENT if wrong else SAME)
+    status = DIFFERENT if wrong or refused else SAME
+    return Result(content, partial(print_text, file, content, output, release), status)
 
 
-def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
+def print_text(file: str, content: dict[str, Any], output: str | None, release: str | None) -> None:
     delegates = content["delegates"]
     say(f"{file}: {counted(len(delegates), 'delegate')}; steps: {', '.join(content['steps'])}")
     say()
@@ -143,10 +158,17 @@ def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
         )
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
         say(f"{counted(len(content['check']), 'operator')} checked, {wrong} wrong (more than 1 step)")
+    if release is not None:
+        say()
+        say(f"refused by the runtime {release}: {len(content['runtime_errors'])}")
+        rows = [tuple(row[key] for key in REFUSALS) for row in content["runtime_errors"]]
+        print_table(REFUSALS, rows, drop=("delegate",))
+        if rows and output is not None:
+            say(f"{output} is not written")
     for row in content["files"]:
         say(f"wrote {output}/{row['file']}, {counted(row['bytes'], 'byte')}")
     if output is not None and content["files"]:
-        say(pointer(f"{output}/{LOWERED}"), command=True)
+        say(pointer(f"{output}/{LOWERED}", release or RECORDED), command=True)
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:

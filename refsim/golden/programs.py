@@ -19,6 +19,7 @@ import numpy as np
 
 from refsim.check.finding import Finding, Level
 from refsim.check.run import check_bytes
+from refsim.check.runtime import DEFAULT
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import LimitError
@@ -59,18 +60,20 @@ class LeftOut:
         return {"case": self.case, "rule": self.error.rule, "what": self.error.what}
 
 
-def loadable(cases: Iterable[NumberedCase]) -> tuple[list[NumberedCase], list[LeftOut]]:
-    """(The cases that the runtime loads, those that it does not), as the rules of `refsim.check` have it."""
+def loadable(
+    cases: Iterable[NumberedCase], release: str = DEFAULT
+) -> tuple[list[NumberedCase], list[LeftOut]]:
+    """(The cases that a runtime loads, those that it does not), as the rules of `refsim.check` have it."""
     rows = list(cases)
-    refused = dict(_errors([(one, bind(one.case)) for one in rows]))
+    refused = dict(_errors([(one, bind(one.case)) for one in rows], release))
     found = [LeftOut(name, error) for name, error in refused.items()]
     return [one for one in rows if one.name not in refused], found
 
 
-def _errors(part: _Part) -> Iterator[tuple[str, Finding]]:
+def _errors(part: _Part, release: str) -> Iterator[tuple[str, Finding]]:
     """The name of each case that is refused, and the first error about it. Halves without an error hold none."""
     data = program([bound for _, bound in part])
-    errors = (finding for finding in check_bytes(data) if finding.level is Level.ERROR)
+    errors = (finding for finding in check_bytes(data, release=release) if finding.level is Level.ERROR)
     error = next(errors, None)
     if error is None:
         return
@@ -78,8 +81,8 @@ def _errors(part: _Part) -> Iterator[tuple[str, Finding]]:
         yield part[0][0].name, error
         return
     half = len(part) // 2
-    yield from _errors(part[:half])
-    yield from _errors(part[half:])
+    yield from _errors(part[:half], release)
+    yield from _errors(part[half:], release)
 
 
 def programs(cases: Iterable[NumberedCase], most: int = MAX_BYTES) -> Iterator[CorpusProgram]:

@@ -26,6 +26,16 @@ def test_a_program_and_its_manifest(refsim, models: Path, tmp_path: Path) -> Non
     assert outputs[0].tobytes() == x["upstream_out0"].tobytes()
 
 
+def test_a_runtime_without_packed_buffers_gets_values(refsim, models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "m.pte"
+    line = ("expose", models / "linear_head.pte", "-o", out, "--runtime", "webgpu")
+    done = refsim(*line)
+    _, manifest = m.read(out)
+    assert done.status == 0 and {row.way for row in manifest.outputs[1:]} == {"values"}
+    assert f"refsim triage {out} -i IN.npz --outputs OUTPUTS --runtime webgpu" in " ".join(done.out.split())
+    refsim(*line, "--as", "words").refused("webgpu has no packed buffers; got --as words, need values")
+
+
 def test_json_names_every_file(refsim, models: Path, tmp_path: Path) -> None:
     out = tmp_path / "m.pte"
     done = refsim("expose", models / "linear_head.pte", "-o", out, "--chunk", 3, "--json")

@@ -156,6 +156,15 @@ def test_cases_that_the_runtime_does_not_load_are_left_out(
     assert stored["not exported"] == [row.as_json() for row in refused]
 
 
+def test_cases_of_another_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A described runtime decides; WebGPU's takes no words."""
+    given = ["golden", "export", "q8ta_relu", "--layout", "4C", "--size", "small", "--pte"]
+    assert main([*given, str(tmp_path / "a"), "--runtime", "main"]) == 0
+    assert f"golden check --pte {tmp_path / 'a'} --outputs OUTPUTS --runtime main" in capsys.readouterr().out
+    assert main([*given, str(tmp_path / "b"), "--runtime", "webgpu"]) == 2 and not (tmp_path / "b").exists()
+    assert "the runtime loads none of" in capsys.readouterr().err
+
+
 def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("golden", "export", "q8ta_pixel_shuffle", "--layout", "4C", "--size", "large")
     status, facts = _json(capsys, *given, "--pte", str(tmp_path / "a"))

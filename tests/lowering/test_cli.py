@@ -53,6 +53,33 @@ def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.Captur
     assert "check: " not in Done(capsys, "lower", MIXED).out
 
 
+def test_writes_only_what_a_runtime_loads_and_reads(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """WebGPU's takes no fused relu. It reads the alpha 1.0 of an addition, which is not stored as the integer 1."""
+    import torch
+
+    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu")
+    assert done.status == 1 and not (tmp_path / "none").exists()
+    assert "only activation='none' supported" in done.out and "is not written" in done.out
+
+    class Residual(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = torch.nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.conv(x) + x
+
+    path = tmp_path / "residual.pt2"
+    torch.export.save(quantize(Residual(), (torch.randn(1, 8, 4, 8),)), path)
+    done = Done(capsys, "lower", path, "-o", tmp_path / "some", "--runtime", "webgpu")
+    assert done.status == 0 and "refused by the runtime webgpu: 0" in done.out
+    assert not json.loads(Done(capsys, "check", tmp_path / "some", "--runtime", "webgpu", "--json").out)[
+        "findings"
+    ]
+
+
 @pytest.mark.parametrize(("only", "operator"), [(None, "q8ta_conv2d_pw"), ((), "aten.convolution")])
 def test_names_what_the_runtime_will_get_wrong(
     only: tuple[object, ...] | None, operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
