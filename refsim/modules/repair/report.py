@@ -22,8 +22,13 @@ _CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
 def line(repair: Repair) -> SourceLine | None:
-    """The source line that a repair changes; None without debug information."""
-    return repair.code.line(repair.edit.changes[0].site)
+    """The source line that a repair changes; None without debug information.
+
+    A branch may have none of its own: then it is that of its condition.
+    """
+    code, site = repair.code, repair.edit.changes[0].site
+    operands = (code.made_at[word] for word in code.at(site).args if word in code.made_at)
+    return next(filter(None, map(code.line, (site, *operands))), None)
 
 
 def source(repair: Repair) -> str:
