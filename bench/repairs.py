@@ -138,7 +138,10 @@ def main(arguments: list[str]) -> None:
     for module, change in drawn(asked.seed):
         if len(found) == asked.count:
             break
-        outcome = tried(module, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
+        try:
+            outcome = tried(module, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
+        except FormatError:  # the module cannot be opened
+            continue
         if outcome is not None:
             found.append(outcome)
             print(outcome, flush=True)
