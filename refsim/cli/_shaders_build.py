@@ -12,6 +12,7 @@ from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
 from refsim.cli._verb import PROGRAM
 from refsim.core import choices
+from refsim.core.counted import counted
 from refsim.core.errors import (
     FormatError,
     MissingDependencyError,
@@ -279,7 +280,7 @@ class Build:
             for name, meant in inventory.strangers(self.folder.names(), self.own)
             if meant
         ]
-        return choices.first(near, MOST_NAMES) or f"{len(self.folder.names())} {self.suffix} files"
+        return choices.first(near, MOST_NAMES) or counted(len(self.folder.names()), f"{self.suffix} file")
 
 
 def owned(folder: Path, names: Sequence[str]) -> list[str]:

@@ -45,6 +45,9 @@ def repaired(
     first = next((one for each in found for one in each.searched.repairs), None)
     if wanted.patch and first is not None:
         atomic_write.write(wanted.patch, first.spirv)
+        wrote(wanted.patch)
+    elif wanted.patch:
+        not_written(wanted.patch, "there is no repair")
     return found
 
 
@@ -88,14 +91,10 @@ def lines(found: Found) -> Iterator[str]:
             yield from (f"  {module}{SUFFIX} {fact}" for fact in facts)
 
 
-def print_found(found: list[Found], wanted: Wanted) -> None:
+def print_found(found: list[Found]) -> None:
     for one in found:
         for line in lines(one):
             say(line)
-    if wanted.patch and any(one.searched.repairs for one in found):
-        wrote(wanted.patch)
-    elif wanted.patch:
-        not_written(wanted.patch, "there is no repair")
 
 
 def content(found: list[Found]) -> list[dict[str, Any]]:

@@ -66,7 +66,7 @@ class Asked:
                 text.print_outcome(*found[0], self.everything)
             repairs = [] if self.repair is None else repaired(*found[0], self.repair)
             if self.repair is not None and not as_json:
-                print_found(repairs, self.repair)
+                print_found(repairs)
         further = build.others() if not one and (found[0][1].right or self.everything) else []
         for variant, images, operators in further:
             if found[-1][1].right or self.everything:

@@ -191,7 +191,7 @@ class Watch:
         say(f"  {text.called(stage.operators)}: {verdict}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
         if self.repair is not None:
-            print_found(self._repaired(outcome), self.repair)
+            print_found(self._repaired(outcome))
 
     def _repaired(self, outcome: FolderOutcome) -> list[Found]:
         """A search for a repair, until a module changes."""

@@ -31,6 +31,7 @@ TRIAGE = f"triage {{device}}/linear_head.raw.pte -i {NPZ} --outputs {{device}}/l
 RUN = f"{PTE} -i {NPZ}"
 DATA = Path(__file__).parents[1] / "data"
 WRONG = Path(__file__).parents[1] / "modules" / "own" / "wrong"
+REPAIRABLE = Path(__file__).parents[1] / "modules" / "repairable"
 DEVICE = any(one.name == "spv:DIR" and one.available for one in executors())
 #: (verb, option) -> a command line that writes NEW, whatever its status is.
 ROWS = {
@@ -57,6 +58,7 @@ ROWS = {
     ("run", "--dump"): f"run {RUN} --dump q8ta NEW",
     ("run", "--output"): f"run {RUN} -o NEW.npz",
     ("shaders", "--html"): "shaders {wrong} q8ta_conv2d_pw --count 8 --html NEW.html",
+    ("shaders", "--patch"): "shaders {repairable} --count 8 --repair --patch NEW.spv",
     ("sweep", "--db"): "sweep q8ta_relu -n 2 --workers 0 -x cpu --db NEW.db",
     ("sweep", "--failures"): "sweep q8ta_relu -n 2 --workers 0 -x cpu:emulated --failures NEW",
     ("triage", "--output"): f"{TRIAGE} -o NEW",
@@ -66,7 +68,7 @@ ROWS = {
 }  # fmt: skip
 #: Options of these names are paths that are written, except where the verb reads them.
 WRITTEN = {"--html", "--output", "--node-data", "--model-explorer", "--db", "--failures", "--results", "--certificate",
-           "--dump", "--pte"}  # fmt: skip
+           "--dump", "--patch", "--pte"}  # fmt: skip
 READ = {("golden check", "--pte"), ("extract", "--pte")}
 PROFILE = "--profile profile.json"
 #: Rows that read nothing which stands as a path in their words: command lines that do.
@@ -81,6 +83,7 @@ CLASH = {
     ("probe", "--output"): "probe --outputs outs -o outs/out0.npy",
     ("probe", "--pte"): "probe --outputs outs --pte outs",
     ("replay", "--html"): "replay case --html case/case.json",
+    ("shaders", "--patch"): "shaders {repairable} --repair --patch {repairable}/q8ta_conv2d_pw_float.spv",
     ("sweep", "--db"): f"sweep q8ta_relu -n 2 --workers 0 -x cpu {PROFILE} --resume --db profile.json",
     ("sweep", "--failures"): f"sweep q8ta_relu -n 2 --workers 0 -x cpu {PROFILE} --failures profile.json",
 }
@@ -158,7 +161,7 @@ def test_what_is_written_is_named(
 ) -> None:
     if verb == "lower":
         pytest.importorskip("torch", reason="lower needs torch")
-    if (verb, option) in (("probe", "--output"), ("shaders", "--html")) and not DEVICE:
+    if (verb == "shaders" or (verb, option) == ("probe", "--output")) and not DEVICE:
         pytest.skip("no Vulkan device, or no kp")
     if verb == "golden check":
         assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
@@ -171,7 +174,9 @@ def test_what_is_written_is_named(
         )
     for name in ("text", "json"):
         words = shlex.split(
-            ROWS[verb, option].format(models=models, device=DATA / "device", wrong=WRONG).replace("NEW", name)
+            ROWS[verb, option]
+            .format(models=models, device=DATA / "device", wrong=WRONG, repairable=REPAIRABLE)
+            .replace("NEW", name)
         )
         new = next(word for word in words if word.partition(".")[0] == name)
         done = refsim(*words, *(["--json"] if name == "json" else []))
@@ -197,8 +202,14 @@ def test_every_option_that_writes_is_known_as_such() -> None:
 @pytest.fixture
 def copies(scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """The folders that rows name, as copies: what a defect would write over."""
-    places = {"models": models, "device": DATA / "device", "wrong": WRONG, "golden": default_root()}
-    kept = {"wrong": "*.spv", "golden": "**/*"}
+    places = {
+        "models": models,
+        "device": DATA / "device",
+        "wrong": WRONG,
+        "repairable": REPAIRABLE,
+        "golden": default_root(),
+    }
+    kept = {"wrong": "*.spv", "repairable": "*.spv", "golden": "**/*"}
     for name, place in places.items():
         places[name] = scratch / "copies" / name
         for file in filter(Path.is_file, place.glob(kept.get(name, "linear_head.*"))):

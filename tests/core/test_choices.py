@@ -81,6 +81,7 @@ NO_LISTS = {
     ("probe.py", "stamp[:3]"),  # a version
     ("apart.py", "names[:-1]"),  # all but the last, which stands behind `and`
     ("coverage.py", "names[:-1]"),
+    ("wgpu_device.py", "said[:LAST_LINES]"),  # a compiler's first lines
     ("facts.py", "within.regions(ev)[::-1][:MOST_REGIONS]"),  # the narrowest of nested regions
 }
 
