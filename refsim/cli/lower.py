@@ -10,6 +10,7 @@ import click
 from refsim.check.finding import Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import DEFAULT as RECORDED
+from refsim.check.runtime import runtime
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import RUNTIMES
 from refsim.cli._output import print_table, say, say_all, wrote
@@ -89,7 +90,7 @@ def command(
         lines = report.explain(lowered, explain)
         return Result({"file": file, "explain": explain, "lines": lines}, partial(say_all, lines))
     row = family or named(DEFAULT)
-    built = report.graphs(lowered, row.target())
+    built = report.graphs(lowered, row.target(runtime=runtime(release or RECORDED).behaviour))
     content = {"file": file, "target": row.name, **report.report(lowered, built)}
     if checked:
         from refsim.partition.check import check, count

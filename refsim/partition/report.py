@@ -7,7 +7,7 @@ from typing import Any
 
 from refsim.core.errors import ParameterError
 from refsim.formats.vkgraph.read import read_blob
-from refsim.graph.build import build
+from refsim.graph.flat import built_graph
 from refsim.graph.graph import Graph
 from refsim.ops.base.target import Target
 from refsim.partition.check import ALLOWED, Difference
@@ -21,7 +21,7 @@ from refsim.partition.statistics import Statistics, statistics
 def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
     """Each delegate as it will be executed on a target; raises what `refsim.graph.build.build` raises."""
     return [
-        build(
+        built_graph(
             read_blob(delegate.serialized.blob(lowered.where)), f"{lowered.where}: delegate {number}", target
         )
         for number, delegate in enumerate(lowered.delegates)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from exec.recorded_shapes import DEFECTS, NAMES
 
 from refsim.check.finding import Level
 from refsim.check.run import check
@@ -83,6 +84,13 @@ def test_what_ran_has_neither_errors_nor_warnings(name: str) -> None:
     assert not rules(name, Level.ERROR) | rules(name, Level.WARNING)
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_dynamic_programs_that_ran_have_no_errors_and_those_that_were_wrong_a_warning(name: str) -> None:
+    file = f"dynamic/{name}.pte"
+    assert not rules(file, Level.ERROR)
+    assert bool(rules(file, Level.WARNING)) == (name in DEFECTS)
+
+
 def first_batch(name: str, runtime: str) -> bool:
     found = check(DATA / name, runtime)
     return any(f.rule == "known-defect" and "batch 0" in f.what for f in found)
@@ -97,4 +105,4 @@ def test_a_runtime_has_the_findings_that_are_its_own() -> None:
 
 
 def test_there_are_files_to_check() -> None:
-    assert len(RAN) >= 40 and not {*REFUSED} & {*RAN}
+    assert len(RAN) >= 40 and len(NAMES) >= 20 and not {*REFUSED} & {*RAN}

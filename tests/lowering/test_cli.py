@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from refsim.cli import main
 from refsim.core.errors import FormatError
@@ -84,8 +85,6 @@ def test_writes_only_what_a_runtime_loads_and_reads(
 def test_names_what_the_runtime_will_get_wrong(
     only: tuple[object, ...] | None, operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    import torch
-
     given = {} if only is None else {"only": only}
     for groups in (1, 2):
         path = tmp_path / f"{groups}.pt2"
@@ -94,6 +93,32 @@ def test_names_what_the_runtime_will_get_wrong(
         content = json.loads(Done(capsys, "lower", path, "--json").out)
         assert [row["operator"] for row in content["defects"]] == [operator] * (groups - 1)
         assert ("wrong on ExecuTorch's runtime: 1" in Done(capsys, "lower", path).out) is (groups == 2)
+
+
+class Scaled(torch.nn.Module):
+    """A sum with an alpha that is written as an integer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv2d(4, 4, 3, padding=1)
+        self.second = torch.nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.first(x)
+        return torch.add(y, self.second(y), alpha=2)
+
+
+def test_names_defects_of_the_runtime_that_is_meant(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, webgpu = tmp_path / "res.pt2", ("--runtime", "webgpu")
+    torch.export.save(quantize(Scaled(), (torch.randn(1, 4, 8, 8),)), path)
+    assert "upstream's kernel ignores alpha" in Done(capsys, "lower", path).out
+    done = Done(capsys, "lower", path, "-o", tmp_path / "g", *webgpu)
+    assert done.status == 0 and "wrong on ExecuTorch's runtime" not in done.out
+    for file in ("model.pte", "delegate0.bin"):
+        checked = Done(capsys, "check", tmp_path / "g" / file, *webgpu)
+        assert checked.status == 0 and "0 errors, 0 warnings" in checked.out
 
 
 def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
