@@ -131,17 +131,17 @@ WRONG = """
 import sys, time
 if "golden verify" in sys.orig_argv:
     import numpy
-    import refsim.golden.check as check
+    import refsim.bytediff.report as report
     from refsim.exec.cpu import EmulatedExecutor
-    right, diff = EmulatedExecutor.run_prepared, check.diff
+    right, explained = EmulatedExecutor.run_prepared, report.explained
     def run_prepared(self, prepared, inputs):
         out = right(self, prepared, inputs)
         out.raw[:] = numpy.roll(out.raw, 4)
         return out
     def slow(*buffers, **given):
         time.sleep({slow})
-        return diff(*buffers, **given)
-    EmulatedExecutor.run_prepared, check.diff = run_prepared, slow
+        return explained(*buffers, **given)
+    EmulatedExecutor.run_prepared, report.explained = run_prepared, slow
 """
 
 

@@ -46,11 +46,15 @@ WORDS = {
     "run.bin": "net.bin", "expose exposed.pte": "new.pte", "exposed.pte": "seg.exposed.pte", "found": "new",
     "pack buffer.bin": "new.bin", "buffer.bin": "good.bin", "unpack array.npy": "new.npy", "bisect dumps": "dumps",
     "triage found": "new", "1000": "20", "corpus": "new", "100": "3", "VERB": "run",
-    "tests/data/dynamic/fcn_add.pte": "fcn_add.pte",
+    "tests/data/dynamic/fcn_add.pte": "fcn_add.pte", "A.npz": "in.npz", "B.npz": "in.npz",
 }  # fmt: skip
 
 #: What is not run, by how it begins, and why.
 LEFT_OUT = {
+    "run tests/data/dynamic/split_glu.pte --sequence": "tests/cli/test_dynamic_verbs.py runs it at two shapes",
+    "run model.pte --random 0 --runtime webgpu": "tests/cli/test_wgsl_verbs.py runs it on kernels of its own",
+    "compare model.pte --random 0 --runtime webgpu": "tests/cli/test_wgsl_verbs.py runs it on kernels of its own",
+    "bisect model.pte --random 0 --runtime webgpu": "tests/cli/test_wgsl_verbs.py runs it on kernels of its own",
     "lower": "needs torch; tests/lowering runs it",
     "golden regen": "writes the corpus of the checkout; tests/golden runs it on a copy",
     "golden new": "writes into the checkout; tests/golden runs it on a copy",

@@ -86,7 +86,7 @@ def run(kind: type[Fenced], bound: BoundCase, executor: NativeExecutor) -> Packe
         buffers = [buffer for each in _made if (buffer := each()) is not None]
         for buffer in buffers:
             buffer.protect(0)
-        print(jobs.told, flush=True)
+        print(jobs, flush=True)
         try:
             real(jobs)
         finally:
