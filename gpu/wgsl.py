@@ -102,7 +102,7 @@ class WgslExecutor(Executor):
     def dispatches(self, call: Call) -> list[ModuleDispatch]:
         """What a host dispatches; UnknownOperatorError if no kernel takes the call."""
         self.folder.refresh()
-        if call.op.name not in self.rows:
+        if self.rows.get(call.op.name) is None:
             raise UnknownOperatorError(call.op.name, "the folder has no kernel for it")
         return dispatches(call, self.features, set(self.folder), self.rows)
 

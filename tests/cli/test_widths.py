@@ -186,10 +186,10 @@ def too_long(lines: list[str], width: int) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_lower_prints_fits(width: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lower.print_text("m.pt2", LOWERED, None)
+    lower.print_text("m.pt2", LOWERED, None, None)
     narrow = capsys.readouterr().out.splitlines()
     monkeypatch.delenv("COLUMNS")
-    lower.print_text("m.pt2", LOWERED, None)
+    lower.print_text("m.pt2", LOWERED, None, None)
     whole = capsys.readouterr().out.splitlines()
     assert not too_long(narrow, width) and words(narrow) <= words(whole)
     assert narrow.count("") == whole.count("")
