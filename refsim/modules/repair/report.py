@@ -68,6 +68,8 @@ def disassembled(code: Code, site: Site) -> str:
 def nothing(found: Searched) -> str:
     """One line, where no edit makes the cases right: what was tried."""
     files = ", ".join(f"{name}{SUFFIX}" for name in found.modules)
+    if not found.edits:  # stopped before they were listed
+        return f"no edit of {files} was tried"
     tried = f"{found.tried} of {found.edits}" if found.tried < found.edits else f"all {found.edits}"
     return f"none of the single edits that were tried, {tried} of {files}, makes all cases of {found.operator} right"
 
