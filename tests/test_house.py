@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bench.house import ROOT, Import, circles, every_import, modules
+from refsim.check.runtime import DEFAULT, releases
 
 #: Room -> the rooms that it may import, as docs/architecture.md says, from the lowest room up.
 ROOMS = {
@@ -147,3 +149,27 @@ def test_what_is_wrong_is_found(tmp_path: Path, file: str, line: str, check) -> 
     assert not check(every_import({"refsim": tmp_path / "refsim"}))
     (tmp_path / "refsim" / file).write_text(line + "\n")
     assert check(every_import({"refsim": tmp_path / "refsim"}))
+
+
+#: Literals that are the name of a runtime, too: a function, an entry point of SPIR-V, an extra of pip.
+OTHER_NAMES = {("cli/__init__.py", "main"), ("spirv/rewrite.py", "main"), ("core/extras.py", "webgpu")}
+
+
+def literals(path: Path) -> set[str]:
+    """The strings of a module, without its docstrings."""
+    tree = ast.parse(path.read_text())
+    said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+def test_no_code_asks_which_runtime_it_is() -> None:
+    """What depends on a runtime is a fact of its description; only the reader knows a name, the default."""
+    versions = "|".join(map(re.escape, set(releases()) - {"main"}))
+    found = {
+        (path.relative_to(ROOT / "refsim").as_posix(), text)
+        for path in (ROOT / "refsim").rglob("*.py")
+        for text in literals(path)
+        if text == "main" or re.search(rf"\b({versions})\b", text, re.I)
+    }
+    assert found == {*OTHER_NAMES, ("check/runtime.py", DEFAULT)}

@@ -27,7 +27,8 @@ class Runtime:
 
     ``title`` says in words what it is. ``measured``: files were run on it. ``behaviour`` is what values depend on.
     ``rules`` names the groups of rules that hold for it (`refsim.check.rules`), none those of ET-VK. ``refusals`` are
-    rows for `refsim.check.rules.refusals`, and ``unsupported`` is what it says of an operator that it does not have.
+    rows for `refsim.check.rules.refusals`, ``unsupported`` is what it says of an operator that it does not have, and
+    ``refusing`` how it ends with either message.
     ``operators``: those that the runtime registers. ``claimed``: those that the exporter puts into delegates all
     the same. ``kernels``: kernels outside of delegates, by the library that has them. ``standard`` names the libraries
     that an ordinary build links. ``shaders``: names of compute shaders, of those kinds that ``shader_of`` needs.
@@ -53,6 +54,12 @@ class Runtime:
     rules: tuple[str, ...] = ()
     refusals: tuple[Mapping[str, Any], ...] = ()
     unsupported: str = ""
+    refusing: str = "{message}"
+
+    @property
+    def misreads(self) -> bool:
+        """Whether it reads a scalar of another type as 0."""
+        return "scalars" in self.rules
 
     def library_of(self, kernel: str) -> str | None:
         """The library that has a kernel, a standard one if there is one."""
@@ -126,8 +133,9 @@ def _made(data: Mapping[str, Any], name: str) -> Runtime:
         weights=tuple(data["weights"]),
         title=data["title"],
         measured=data["measured"],
-        behaviour=Behaviour(name, **behaviour | {"ended": frozenset(behaviour.get("ended", ()))}),
+        behaviour=Behaviour(**behaviour | {"ended": frozenset(behaviour.get("ended", ()))}),
         rules=tuple(data.get("rules", ())),
         refusals=tuple(data.get("refusals", ())),
         unsupported=data.get("unsupported", ""),
+        refusing=data.get("refusing", Runtime.refusing),
     )

@@ -303,7 +303,7 @@ def _example(flat: bool) -> str:
     first = next(name for name in inventory.known() if name.startswith("q8ta_"))
     files = f"{first}{SUFFIX} of a build's vulkan_compute_shaders"
     if flat:
-        files = f"*{wgsl.SUFFIX} of ExecuTorch's backends/webgpu"
+        files = f"*{wgsl.SUFFIX} of an ExecuTorch checkout"
     return f"files such as {files}, or a {kernels.NAME} that says how others are called"
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
 from refsim.check.runtime import DEFAULT
+from refsim.check.runtime import releases as known_releases
 from refsim.cli._apart import Telling
 from refsim.cli._buffers import GivenInputs, inputs_options, launched, print_report, write_html
 from refsim.cli._complete import Completeness
@@ -218,7 +219,8 @@ def _on_runtimes(
     from refsim.cli._runtimes import compare_runtimes
 
     if len(releases) != 2 or releases[0] == releases[1]:
-        raise click.UsageError("two runtimes are compared: --runtime 2026-08 --runtime main")
+        example = " ".join(f"--runtime {name}" for name in known_releases()[:2])
+        raise click.UsageError(f"two runtimes are compared: {example}")
     if len(executors) > 1:
         raise click.UsageError("give two executors or two runtimes, not both")
     name = (*executors, "cpu")[0]

@@ -58,7 +58,7 @@ class FillByte(click.ParamType):
     "way",
     type=click.Choice((WORDS, VALUES)),
     help="Packed int8 values as the words of their buffers, padding included, or as exact floats. [default: words, "
-    "and values where the runtime takes no words, as WebGPU's]",
+    "and values where the runtime takes no words]",
 )
 @click.option(
     "--share",

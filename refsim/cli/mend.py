@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from refsim.check.runtime import releases, runtime
 from refsim.cli._options import output_option
 from refsim.cli._output import print_table, say, wrote
 from refsim.cli._verb import Result, verb
@@ -18,8 +19,6 @@ from refsim.formats.file import read_file
 from refsim.graph.scalars import mended
 
 COLUMNS = ("delegate", "step", "operator", "argument", "was", "now")
-#: The runtime for which a file is mended.
-RUNTIME = "webgpu"
 
 
 @verb("mend", "model.pte -o mended.pte")
@@ -42,4 +41,6 @@ def _show(output: str, rows: list[dict[str, Any]]) -> None:
     if rows:
         print_table(COLUMNS, [tuple(row[name] for name in COLUMNS) for row in rows], drop=("delegate",))
     say(f"wrote {output}: {counted(len(rows), 'scalar')} stored with another type")
-    say(pointer(output, RUNTIME), command=True)
+    for release in releases():
+        if runtime(release).misreads:
+            say(pointer(output, release), command=True)

@@ -34,7 +34,8 @@ def refused(method: Method, runtime: Runtime) -> Iterator[Hit]:
     for call in method.calls:
         found = refusal(call, runtime)
         if found is not None:
-            yield Hit(call.place(call.id("-1")), {"message": found[0], "fix": found[1]})
+            why = runtime.refusing.format(message=found[0])
+            yield Hit(call.place(call.id("-1")), {"message": found[0], "why": why, "fix": found[1]})
 
 
 RULES = (
@@ -42,7 +43,7 @@ RULES = (
         "refused",
         Level.ERROR,
         "{message}",
-        "loading stops at the first such call, with error 0x30 and: WebGPU graph build failed: {message}",
+        "{why}",
         "{fix}",
         refused,
     ),

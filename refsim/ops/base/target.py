@@ -18,7 +18,6 @@ class Behaviour:
     `ROUTINGS`, is how q8ta_conv2d picks its kernel. ``ended``: defects that are gone, as ``first-batch:q8ta_conv2d``.
     """
 
-    name: str = "2026-08"
     flat: bool = False
     routing: str = ONE_IMAGE
     ended: frozenset[str] = frozenset()

@@ -23,7 +23,6 @@ from refsim.ops.flat.table import FLAT
 
 #: What a call says of an argument that the runtime does not read, and refuses to be anything else.
 _PLAIN: Mapping[str, Any] = {"activation": "none"}
-_RUNTIME = Behaviour("webgpu", flat=True)
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def meant_flat(call: Call) -> FlatCall:
     """The call with its flat meaning; KeyError if its operator has none."""
     assert FLAT[call.op.serialized]
     held = {field.name: getattr(call, field.name) for field in fields(Call)}
-    return FlatCall(**held | {"target": Target(call.target.profile, runtime=_RUNTIME)})
+    return FlatCall(**held | {"target": Target(call.target.profile, runtime=Behaviour(flat=True))})
 
 
 def laid_flat(call: Call) -> FlatCall:
