@@ -33,6 +33,15 @@ from refsim.formats.file import closed
 
 HERE = Path(__file__).parent
 PREFIX = "refsim: "
+#: The verbs by what a reader came for, in the order of the help.
+GROUPS = {
+    "Run and look": ("demo", "run", "inspect", "locate", "pack", "unpack"),
+    "Compare and find": ("compare", "diff", "bisect", "replay", "extract", "repeat"),
+    "Your device": ("doctor", "devices", "probe", "expose", "collect", "triage", "etdump"),
+    "Your kernels": ("shaders", "golden", "sweep"),
+    "Models": ("lower", "check", "mend"),
+    "Maintain": ("mutate", "schema"),
+}
 
 
 class Named(click.Group):
@@ -101,8 +110,10 @@ class Verbs(Named):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Verbs"):
-            formatter.write_dl([(name, summary(name)) for name in self.list_commands(ctx)])
+        width = max(map(len, self.list_commands(ctx)))
+        for heading, verbs in GROUPS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), summary(name)) for name in verbs])
 
 
 def summary(verb: str) -> str:

@@ -37,6 +37,10 @@ def test_help_lists_every_verb_and_imports_none(refsim) -> None:
         assert f"'{heavy}'" not in modules
 
 
+def test_each_verb_stands_in_one_group_of_the_help() -> None:
+    assert sorted(verb for verbs in _main.GROUPS.values() for verb in verbs) == VERBS
+
+
 def test_inspect_imports_no_compiler_and_no_framework() -> None:
     """It is asked often, and by scripts for many files: it starts within half a second of NumPy."""
     model = DOCS.parents[1] / "tests" / "data" / "models" / "mixed_ops.pte"
