@@ -21,7 +21,7 @@ from refsim.cli._output import not_written, remark, say, width, wrote
 from refsim.cli._verb import Lacking, Result
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
-from refsim.core.counted import counted
+from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -44,6 +44,10 @@ STYLES: dict[str, dict[str, Any]] = {
     "cause": dict(fg="magenta"),
     "": {},
 }
+
+
+#: What becomes of NaN where it is quantized.
+NAN = "quantized they count as 0 here, and as anything on a device"
 
 
 def inputs_options(function: F) -> F:
@@ -98,6 +102,8 @@ class GivenInputs:
         if self._read is None:
             wanted = [None if row.dynamic else (row.sizes, row.dtype) for row in model.border]
             self._read = npz.read_arrays(self.path, ("in",), wanted)
+            if nan := sum(int(np.count_nonzero(one != one)) for one in self._read):
+                remark(f"{self.path}: {counted(nan, 'element')} {form(nan, 'is', 'are')} NaN; {NAN}")
         return self._read
 
     def at(self, model: Model) -> Model:

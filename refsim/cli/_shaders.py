@@ -1,8 +1,9 @@
-"""What `refsim shaders` prints: the folder's table, the verdict, the explanation of the first wrong case, JSON."""
+"""What `refsim shaders` prints: the verdict, the explanation of the first wrong case, the folder's modules, JSON."""
 
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
@@ -20,15 +21,23 @@ from refsim.modules import inventory
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 
-MOST_CAUSES = 3
+MOST_CAUSES = MOST_REASONS = 3
 #: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
 APART_ELEMENTS = 1 << 14
 
 
-def print_folder(build: Build, once: bool) -> None:
-    """The table of modules, what is odd about the folder, and what is about to run; ``once``: no further variants."""
-    rows = [_row(build, row, once) for row in build.rows]
-    print_table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
+def print_modules(build: Build, once: bool, verbose: bool) -> None:
+    """How many modules there are, or with ``verbose`` the table of them; ``once``: no further variants."""
+    if verbose:
+        rows = [_row(build, row, once) for row in build.rows]
+        print_table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
+        return
+    states = Counter(row.state for row in build.rows)
+    say(f"modules: {', '.join(f'{count} {state}' for state, count in states.items())}; -v lists them")
+
+
+def print_folder(build: Build) -> None:
+    """What is odd about the folder, and what is about to run."""
     for row in build.rows:
         if row.note:
             say(f"damaged: {row.note}")
@@ -88,17 +97,17 @@ def first_word(tried: Tried, seconds: float) -> str:
 
 
 def print_outcome(build: Build, outcome: FolderOutcome, everything: bool) -> None:
-    """A row per operator, what is known or legal, what is wrong, and one sentence."""
+    """One sentence, what is known or legal, what is wrong, and a row per operator."""
+    say(sentence(build, outcome))
+    print_findings(build, outcome)
     shown = [name for name in VERDICTS if any(count[name] for count in outcome.counts.values())]
     rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
     if rows:
         print_table(("operator", *(f"{name} count" for name in shown)), rows)
-    print_findings(build, outcome)
     if everything:
         for tried in outcome.bad[:MOST_SHOWN]:
             say(f"{tried.verdict}: {tried.candidate.name}")
         say_rest(len(outcome.bad))
-    say(sentence(build, outcome))
 
 
 def print_findings(build: Build, outcome: FolderOutcome) -> None:
@@ -107,8 +116,10 @@ def print_findings(build: Build, outcome: FolderOutcome) -> None:
         say(f"legal: {counted(count, 'case')} with the bytes of {names}")
     for name, (note, count) in outcome.known.items():
         say(f"known defect {name}: {counted(count, 'case')}; {note}")
-    for op, count in outcome.skipped.items():
-        say(f"skipped: {counted(count, 'case')} of {op}, which no module of the folder computes")
+    for op, reasons in outcome.skipped.items():
+        why = [f"{reason.removeprefix(f'{op}: ')} ({n})" for reason, n in reasons.most_common()]
+        named = choices.first(why, MOST_REASONS, choices.IN_JSON)
+        say(f"skipped: {counted(reasons.total(), 'case')} of {op}: {named}")
     for (kind, module, what), cases in outcome.notes.items():
         say(f"note: {kind}: {module} {what}, in {counted(cases, 'case')}")
     for tried in outcome.unsafe:
@@ -252,7 +263,7 @@ def content(build: Build, outcome: FolderOutcome) -> dict[str, Any]:
         "legal": dict(outcome.legal),
         "known": {name: {"what": note, "cases": count} for name, (note, count) in outcome.known.items()},
         "wrong": [_explained(build, found) for found in outcome.wrong],
-        "skipped": dict(outcome.skipped),
+        "skipped": {op: dict(reasons) for op, reasons in outcome.skipped.items()},
         "failed": [
             {"case": row.candidate.name, "message": row.message, "findings": _findings(row)}
             for row in outcome.failed

@@ -109,7 +109,7 @@ class Build:
                     continue
                 module = Module.parse(data, where)
                 if not module.functions:
-                    raise module.error("ends before its functions")
+                    raise module.error("cut off before its functions")
                 declared = interface(module)
                 if name not in self._theirs and is_own(declared):
                     raise module.error(OWN, need="one of a kernel author")
@@ -194,9 +194,13 @@ class Build:
                 seen |= set().union(*fresh.values())
         return found
 
+    def refusal(self, call: Call) -> str | None:
+        """Why the modules do not compute a call, so that a kernel of ours would run; None if they do."""
+        return why_not(call, self.features, self.interfaces, self.own)
+
     def takes(self, call: Call) -> bool:
-        """Whether the modules compute a call; else a kernel of ours would run."""
-        return why_not(call, self.features, self.interfaces, self.own) is None
+        """Whether the modules compute a call."""
+        return self.refusal(call) is None
 
     def steps(self, call: Call) -> list[ModuleDispatch]:
         """What a host dispatches for a call; none where a kernel of ours computes it."""
@@ -342,7 +346,7 @@ def opened(
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
         upstream = _recordings() if recorded and not build.flat else None  # they are of packed tensors
         build.verification = Verification(
-            trial, count, upstream, pattern, build.takes, build.flat, layouts, sanitized, repeats
+            trial, count, upstream, pattern, build.refusal, build.flat, layouts, sanitized, repeats
         )
         if recorded:
             build.verification.check_pattern(build.operators)

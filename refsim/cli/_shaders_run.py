@@ -48,19 +48,20 @@ class Asked:
     sanitize: bool
     repeats: int
     repair: Wanted | None = None
+    verbose: bool = False
 
     def watch(self, executor: IsolatedExecutor, as_json: bool) -> int:
         """Verify again after each change; the exit status. ``executor`` began to open."""
         return watch(
-            lambda: self._opened(executor), self.folder, self.everything, self.limit, as_json, self.repair
-        )
+            lambda: self._opened(executor), self.folder, self.everything, self.limit, as_json, self.repair, self.verbose
+        )  # fmt: skip
 
     def run(self, executor: IsolatedExecutor, html: str | None, as_json: bool) -> int:
         """Verify once; the exit status. ``executor`` began to open."""
         one = bool(self.variant or self.images)
         with self._opened(executor) as build:
             if not as_json:
-                text.print_folder(build, one)
+                text.print_folder(build)
             found = [(build, self._verified(build, as_json))]
             if not as_json:
                 text.print_outcome(*found[0], self.everything)
@@ -71,6 +72,8 @@ class Asked:
         for variant, images, operators in further:
             if found[-1][1].right or self.everything:
                 found.append(self._further(variant, images, operators, as_json))
+        if not as_json:
+            text.print_modules(build, one, self.verbose)
         if not any(outcome.cases for _, outcome in found) and not build.broken:
             raise IncompleteError(
                 self.folder, "no case ran", got=text.nothing(build), need="at least one case"

@@ -59,6 +59,7 @@ def watch(
     limit: int,
     as_json: bool,
     repair: Wanted | None = None,
+    verbose: bool = False,
 ) -> int:
     """Watch the folder ``path`` until Ctrl-C; the exit status. ``opened`` opens it, at first and when its file changes.
 
@@ -70,7 +71,8 @@ def watch(
         try:
             with opened() as build:
                 if not as_json:
-                    text.print_folder(build, True)
+                    text.print_folder(build)
+                    text.print_modules(build, True, verbose)
                 status = Watch(build, description, everything, limit, as_json, repair).run(changed)
             if status is not None:
                 return status

@@ -74,6 +74,7 @@ from refsim.modules import CASES, SECONDS, inventory
 @click.option(
     "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
 )
+@click.option("--verbose", "-v", is_flag=True, help="List the modules of the folder, and what runs of them.")
 @limit_option
 @html_option
 @json_option
@@ -93,6 +94,7 @@ def command(
     repair: bool,
     search: float,
     patch: str | None,
+    verbose: bool,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -130,6 +132,7 @@ def command(
         sanitize,
         repeats,
         Wanted(search, patch or "") if repair else None,
+        verbose,
     )
     if watch:
         return asked.watch(executor, as_json)

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import click
+from click.core import ParameterSource
 
 from refsim.cli import _sweep as text
 from refsim.cli._document import Document
@@ -138,6 +139,12 @@ def command(
     brought = foreign(variant.executor for variant in plan.variants)
     database = Database(db, plan.state(sources()), resume, brought)
     try:
+        if not operators and _default("count"):
+            on = " and ".join(map(str, plan.variants))
+            say(
+                f"sweep: {plan.total} random configurations of all operators and graphs, each on {on}",
+                err=True,
+            )
         _sweep(plan, serve, database, Path(failures), db)
         found, failed = database.outcomes(), database.failures()
     finally:
@@ -176,6 +183,11 @@ _SUBJECTS = (
     f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS}: 3 to 12 random operators, dequantized at the end"
 )
 command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
+
+
+def _default(option: str) -> bool:
+    """Whether the command line leaves an option as it is."""
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.DEFAULT
 
 
 def _sweep(plan: SweepPlan, serve: Serve, database: Database, folder: Path, db: str | None) -> None:

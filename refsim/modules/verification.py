@@ -32,6 +32,7 @@ class FolderOutcome:
     ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run, or that wrote out of
     bounds (it may be in ``wrong`` as well); ``unsafe``: the first whose bytes are right, but not for certain; one each
     for an operator. ``bad`` has every case that is one of these.
+    ``skipped``: operator -> why no module of the folder computes a case -> cases.
     ``notes`` counts harmless findings by (kind, module, what); sanitizers looked at ``sanitized`` cases.
     """
 
@@ -44,7 +45,7 @@ class FolderOutcome:
     notes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     sanitized: int = 0
     bad: list[Tried] = field(default_factory=list)
-    skipped: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, Counter[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
@@ -89,10 +90,10 @@ class Verification:
     """Cases for an executor, kept between runs: what was drawn once is not drawn again.
 
     ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
-    ``pattern`` these are all cases and recordings whose names match it, and no others. Calls that the executor's
-    modules do not compute (``takes``) are left out; for kernels on ``flat`` tensors they are changed if that helps.
-    ``layouts`` are those that kernels take, by operator and argument. The first ``sanitized`` cases of each operator go
-    through the executor's sanitizers as well, with so many ``repeats``.
+    ``pattern`` these are all cases and recordings whose names match it, and no others. ``refusal`` says why
+    the executor's modules do not compute a call, which is left out; for kernels on ``flat`` tensors it is changed if
+    that helps. ``layouts`` are those that kernels take, by operator and argument. The first ``sanitized`` cases of
+    each operator go through the executor's sanitizers as well, with so many ``repeats``.
     """
 
     def __init__(
@@ -101,17 +102,21 @@ class Verification:
         count: int = CASES,
         upstream: Path | None = None,
         pattern: str = "",
-        takes: Callable[[Call], bool] = lambda call: True,
+        refusal: Callable[[Call], str | None] = lambda call: None,
         flat: bool = False,
         layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
         sanitized: int = 0,
         repeats: int = 0,
     ) -> None:
-        self.takes, self.layouts, self.flat = takes, layouts or {}, flat
+        self.refusal, self.layouts, self.flat = refusal, layouts or {}, flat
         self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
         self._cases: dict[str, _Kept] = {}
         self._chosen: dict[str, list[TellingCase]] = {}
+
+    def takes(self, call: Call) -> bool:
+        """Whether the executor's modules compute a call."""
+        return self.refusal(call) is None
 
     def cases(self, op: str) -> Iterator[TellingCase]:
         """The cases of an operator in their order; each is made once."""
@@ -181,12 +186,13 @@ class Verification:
         for candidate in self.cases(op):
             if number == most:
                 break
-            if self.takes(candidate.bound.call):
+            why = self.refusal(candidate.bound.call)
+            if why is None:
                 if number >= skip:
                     yield number, candidate
                 number += 1
             elif number >= skip:
-                outcome.skipped[op] += 1
+                outcome.skipped.setdefault(op, Counter())[why] += 1
 
     def _explain(self, outcome: FolderOutcome, tried: Tried, limit: int) -> None:
         """Say why the first bad case of an operator is bad. If it did not run, a further one that is wrong may tell."""

@@ -185,8 +185,8 @@ EXAMPLE = Case(
 def refuses(call: Call) -> str | None:
     """Upstream's kernel takes the four lanes of a word from the same lane of four words, which is so for r = 2 only."""
     if call.params.upscale != 2:
-        return f"r = {call.params.upscale}, only 2 is taken"
-    return None if len(call.out.shape) == 4 else f"{len(call.out.shape)} dims, only 4 are taken"
+        return f"r = {call.params.upscale}, the host takes 2 only"
+    return None if len(call.out.shape) == 4 else f"{len(call.out.shape)} dims, the host takes 4 only"
 
 
 MODULE = ModuleCall(

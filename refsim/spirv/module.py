@@ -241,17 +241,14 @@ def check(code: bytes, where: str) -> np.ndarray:
         raise LimitError(
             where, "too long for a kernel", got=counted(len(code), "byte"), need=f"<= {MAX_BYTES}"
         )
+    magic, size = code[:4], counted(len(code), "byte")
+    if magic != MAGIC.to_bytes(4, "little"):
+        got = f"magic {int.from_bytes(magic, 'little'):#010x}" if len(magic) == 4 else size
+        raise FormatError(where, "not SPIR-V", got=got, need=f"{MAGIC:#010x}")
     if len(code) < 4 * HEADER_WORDS or len(code) % 4:
-        raise FormatError(
-            where,
-            "not SPIR-V",
-            got=counted(len(code), "byte"),
-            need=f"whole words, a header of {HEADER_WORDS} or more",
-        )
-    words = np.frombuffer(code, "<u4")
-    if words[0] != MAGIC:
-        raise FormatError(where, "not SPIR-V", got=f"magic {int(words[0]):#010x}", need=f"{MAGIC:#010x}")
-    return words
+        need = f"whole words, a header of {HEADER_WORDS} or more"
+        raise FormatError(where, "the file is cut off", got=size, need=need)
+    return np.frombuffer(code, "<u4")
 
 
 class _Reader:
@@ -273,15 +270,14 @@ class _Reader:
             head = words[self.at]
             op, length = head & 0xFFFF, head >> 16
             if not 1 <= length <= size - self.at:
-                raise self.wrong(
-                    f"length of {name_of(op)}", got=length, need=f"1 to {counted(size - self.at, 'word')}"
-                )
+                cut = f"length of {name_of(op)}" if not length else f"the file is cut off in {name_of(op)}"
+                raise self.wrong(cut, got=length, need=f"1 to {counted(size - self.at, 'word')}")
             row = Instruction(op, tuple(words[self.at + 1 : self.at + length]))
             self.check(row)
             self.place(row)
             self.at += length
         if self.body is not None:
-            raise self.wrong("a function has no end", need="OpFunctionEnd")
+            raise self.wrong("the file is cut off: a function has no end", need="OpFunctionEnd")
 
     def check(self, row: Instruction) -> None:
         """Enough operands, and a result that is new and below the bound."""

@@ -209,3 +209,13 @@ def test_times_of_tiny_kernels_are_not_all_zero(refsim) -> None:
     done = refsim("run", str(MODELS / "linear_head.pte"), "--random", "0", "--repeat", "20")
     times = [line.split()[-1] for line in done.out.splitlines() if "q8ta_" in line]
     assert len(times) == 5 and all(float(time) > 0 for time in times), done.out
+
+
+def test_nan_in_the_inputs_is_said(models: Path, tmp_path: Path, refsim) -> None:
+    arrays = dict(np.load(models / "linear_head.io.npz"))
+    given = [models / "linear_head.pte", "-i", tmp_path / "in.npz"]
+    np.savez(tmp_path / "in.npz", **arrays)
+    assert "NaN" not in refsim("run", *given).out
+    arrays["in0"].reshape(-1)[:3] = np.nan
+    np.savez(tmp_path / "in.npz", **arrays)
+    assert f"{tmp_path / 'in.npz'}: 3 elements are NaN" in refsim("run", *given).out

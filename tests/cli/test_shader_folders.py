@@ -29,12 +29,33 @@ RELU, CONV = "q8ta_relu_buffer", "q8ta_conv2d_float"
 
 
 def test_right_modules(folder: Path, refsim) -> None:
-    done = refsim("shaders", folder, "q8ta_relu", "--count", "4")
+    """The verdict comes first; the modules come last, one by one if that is asked for."""
+    given = ("shaders", folder, "q8ta_relu", "--count", "4")
+    done = refsim(*given)
     assert done.status == 0 and done.err == ""
-    lines = done.out.splitlines()
-    assert lines[0].split() == ["operator", "module", "variant", "state", "runs"]
-    assert lines[1].split() == ["q8ta_relu", RELU, "base", "found", "yes"]
-    assert lines[-1].startswith("right: ") and " same; " in lines[-1] and "of 1 operator," in lines[-1]
+    lines = [line.split() for line in done.out.splitlines()]
+    assert [line[0] for line in lines[:3]] == ["device", "q8ta_relu:", "right:"]
+    assert lines[-1][:3] == ["modules:", "1", "found;"]
+    lines = [line.split() for line in refsim(*given, "-v").out.splitlines()]
+    assert lines[-2:] == [
+        ["operator", "module", "variant", "state", "runs"],
+        ["q8ta_relu", RELU, "base", "found", "yes"],
+    ]
+
+
+def test_a_case_that_is_left_out_has_its_reason(folder: Path, refsim) -> None:
+    given = ("shaders", folder, "q8ta_pixel_shuffle", "--count", "30")
+    reasons = refsim(*given, "--json").json["skipped"]["q8ta_pixel_shuffle"]
+    assert "q8ta_pixel_shuffle: r = 3, the host takes 2 only" in reasons
+    (line,) = (line for line in refsim(*given).out.splitlines() if line.startswith("skipped: "))
+    assert f"of q8ta_pixel_shuffle: r = 3, the host takes 2 only ({max(reasons.values())})" in line
+
+
+def test_a_file_that_is_cut_off_says_so(folder: Path, refsim) -> None:
+    relu = folder / f"{RELU}.spv"
+    relu.write_bytes(relu.read_bytes()[:2001])
+    done = refsim("shaders", folder, "--case", "q8ta_add/000?")
+    assert done.status == 1 and f"damaged: {relu.name}: the file is cut off; got 2001 bytes" in done.out
 
 
 def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsim) -> None:
@@ -86,9 +107,9 @@ def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
 
 
 def test_each_variant_runs(folder: Path, refsim) -> None:
-    done = refsim("shaders", folder, "q8ta_linear", "--count", "4")
+    done = refsim("shaders", folder, "q8ta_linear", "--count", "4", "-v")
     assert done.status == 0 and f"the same with spv:{folder}@fallback" in done.out
-    assert [line.split()[-1] for line in done.out.splitlines()[1:3]] == ["yes", "later"]
+    assert [line.split()[-1] for line in done.out.splitlines()[-2:]] == ["yes", "later"]
     content = refsim("shaders", folder, "q8ta_quantize", "--images", "--count", "4", "--json").json
     runs = {row["module"]: row["runs"] for row in content["modules"]}
     assert runs["q8ta_quantize_texture3d_float"] == "yes" and content["executor"].endswith("@images")
@@ -101,7 +122,7 @@ def test_what_is_odd_about_a_folder(folder: Path, refsim) -> None:
     (folder / "pack_q8_linear_weight_unsigned_buffer.spv").rename(folder / other)
     (folder / "q8ta_clone.spv").write_bytes((folder / "q8ta_clone.spv").read_bytes()[:-8])
     (folder / "conv1d_something.spv").write_bytes(b"")
-    done = refsim("shaders", folder, "--case", "q8ta_add/0000")
+    done = refsim("shaders", folder, "--case", "q8ta_add/0000", "-v")
     assert "unknown: q8ta_relu_bufer.spv, did you mean q8ta_relu_buffer.spv?" in done.out
     assert other not in done.out
     assert "2 other modules of operators that refsim has no reference for" in done.out
@@ -192,7 +213,7 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
     assert done.status == 1 and done.err.startswith("rerun: refsim shaders")
     lines = [line.strip() for line in done.out.splitlines()]
     assert lines[-1] == f"wrote {tmp_path / 'page.html'}"
-    last = lines[-2].split()
+    last = next(line for line in lines if line.startswith("wrong: ")).split()
     assert last[:4] == ["wrong:", last[1], "is", "wrong;"] and int(last[4]) <= len(_shaders_build.OPS)
     assert last[1].startswith("q8ta_conv2d")
     assert any(line.startswith("1. border padded with 0: taps outside the image read 0") for line in lines)
@@ -270,7 +291,7 @@ def hidden(id: str, scratch: Path) -> tuple[str, bytes]:
 def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
     arguments = ("shaders", folder, "q8ta_relu", "--count", "4", "--sanitize", "--repeats", "5")
     done = refsim(*arguments)
-    assert done.status == 0 and ", 6 sanitized; " in done.out.splitlines()[-1]
+    assert done.status == 0 and ", 6 sanitized; " in done.out
     content = refsim(*arguments, "--json").json
     assert (content["unsafe"], content["notes"], content["sanitized"]) == ([], [], 6)
     assert refsim("shaders", folder, "--repeats", "3").status == 2
@@ -290,8 +311,8 @@ def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) 
     assert (
         "  order of work: q8ta_linear_gemv_float writes other bytes when workgroups run from last" in done.out
     )
-    assert done.out.splitlines()[-1].startswith("wrong: q8ta_linear_gemv/")
-    assert " is unsafe; " in done.out.splitlines()[-1]
+    assert (verdict := next(line for line in done.out.splitlines() if line.startswith("wrong: ")))
+    assert " is unsafe; " in verdict
     again = next(line for line in done.out.splitlines() if line.startswith("  again: refsim shaders"))
     assert again.endswith(" --sanitize")
     content = refsim(*arguments, "--sanitize", "--json").json

@@ -281,3 +281,10 @@ def test_a_database_in_no_folder_is_refused(refsim, tmp_path: Path) -> None:
     refsim("sweep", UNARY.name, "-n", 3, "--workers", 0, "--db", tmp_path / "no" / "x.db").refused(
         "cannot be written"
     )
+
+
+def test_a_bare_sweep_says_what_it_will_do(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    monkeypatch.setattr(verb, "_sweep", lambda plan, *rest: ran.append(plan.total))
+    assert refsim("sweep").err.startswith("sweep: 10000 random configurations of all operators")
+    assert not refsim("sweep", UNARY.name).err.startswith("sweep: ") and ran == [10_000, 10_000]

@@ -140,7 +140,7 @@ class Host:
             raise UnknownOperatorError(call.op.name, "no row says how modules of another build are called")
         refused = None if row.refuses is None else row.refuses(call)
         if refused is not None:
-            raise UnknownOperatorError(call.op.name, f"its host refuses the call: {refused}")
+            raise UnknownOperatorError(call.op.name, refused)
         wanted = self.ranked(call, whole)
         found = next((shader for shader in wanted if self.has(shader.name)), None)
         if found is None:
