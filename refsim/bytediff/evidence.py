@@ -43,6 +43,11 @@ class Evidence:
     def desc(self) -> TensorDesc:
         return self.expected.desc
 
+    @property
+    def in_words(self) -> bool:
+        """Whether it is int8 in whole words, as all of ExecuTorch's layouts are."""
+        return self.desc.is_int8 and self.desc.nbytes % 4 == 0
+
     @cached_property
     def want(self) -> np.ndarray:
         """Cells of the expected buffer."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -18,10 +18,10 @@ from refsim.bytediff.rank import Cause
 from refsim.bytediff.search import allowed
 from refsim.bytediff.start import Start, explained
 from refsim.core import choices, doing
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
-from refsim.core.layout import Layout, layout
-from refsim.core.locate import at_byte
+from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout, layout
+from refsim.core.locate import at_byte, at_index
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
@@ -60,6 +60,7 @@ def diff(
     explain: bool = True,
     geometry: Geometry | None = None,
     search: float | None = None,
+    actual_layout: Layout | str | None = None,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -71,12 +72,18 @@ def diff(
     ``geometry`` is how the kernel was launched, if not as refsim launches its own. ``search`` is how many seconds the
     search for an edit of the kernel may take on a usual machine, 10 if it is not given; 0: there is none.
     An int8 array of the tensor's own shape, of two dims or more, holds its elements: padding, which it lacks, is then
-    not compared.
+    not compared. ``actual_layout`` is the layout of the actual buffer if it is another: then elements are compared, and
+    places are those in that buffer.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
     """
     if explain and call is not None and is_laid_flat(call.call):
         return _flat(expected, actual, call, geometry, limit, title, search)
     desc = _described(expected, actual, layout, shape, call)
+    if actual_layout is not None and (laid := TensorDesc(desc.shape, actual_layout)) != desc:  # type: ignore[arg-type]
+        options = {"profile": profile, "limit": limit, "explain": explain}
+        return _relaid(
+            expected, actual, desc, laid, title, call, options, {"others": others, "search": search}
+        )
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
     want, want_tail = _buffer(expected, desc, "expected")
@@ -108,7 +115,7 @@ def diff(
         int(ev.differing.sum()),
         {name: counts for name, (_, counts) in legal.items()},
         chosen,
-        (*rest.told, *summary(rest.evidence)) if explain else (),
+        (*rest.told, *_laid_as(ev), *summary(rest.evidence)) if explain else (),
         tuple(found),
     )
     return (
@@ -138,6 +145,52 @@ def _flat(
     want, got = (packed.stored(array, arrays) for array in values)
     told = diff(want, got, call=BoundCase(call.case, packed, arrays), device=True, limit=1, search=search)
     return replace(shown, pattern=told.pattern, causes=told.causes, facts=told.facts)
+
+
+def _relaid(
+    expected: Raw,
+    actual: Raw,
+    desc: TensorDesc,
+    laid: TensorDesc,
+    title: str,
+    call: BoundCase | None,
+    options: dict[str, Any],
+    more: dict[str, Any],
+) -> Report:
+    """Places in the actual buffer, which lies in another layout; values and their causes as in the expected one."""
+    want, got = (_buffer(one, of, "")[0].unpack() for one, of in ((expected, desc), (actual, laid)))
+    told = diff(want, got, desc.layout, desc.shape, call=call, **options, **more)
+    shown = diff(want, actual, laid.layout, laid.shape, explain=options["explain"], limit=0, title=title)
+    places = tuple(
+        replace(row, place=at_index(laid, row.place.index), writer=None) for row in told.differences
+    )
+    addresses = [
+        cause for cause in shown.causes if cause.exact and cause.name not in {c.name for c in told.causes}
+    ]
+    return replace(
+        told,
+        evidence=shown.evidence,
+        title=shown.title,
+        counts=shown.counts,
+        differences=places,
+        pattern=tuple(dict.fromkeys((*shown.pattern, *told.pattern))),
+        causes=(*addresses, *told.causes),
+        facts=() if addresses else told.facts,
+    )
+
+
+def _laid_as(ev: Evidence) -> Iterator[str]:
+    """In which other layouts the actual bytes are exactly the right values."""
+    if not ev.desc.is_int8 or not ev.differing.any() or ev.reversed:
+        return
+    rows = [TensorDesc(ev.desc.shape, row) for row in (*INT8_LAYOUTS, *FOREIGN) if row != ev.desc.layout]
+    fitting = [
+        str(row.layout)
+        for row in rows
+        if row.nbytes == ev.desc.nbytes and np.array_equal(unpacked(row, ev.got).ravel(), ev.logical.ravel())
+    ]
+    if fitting:
+        yield f"these are {' or '.join(fitting)} bytes, all of them right: --actual-layout {fitting[0]}"
 
 
 def _described(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,7 +24,7 @@ from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, RawBufferError
-from refsim.core.layout import Layout
+from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output
 from refsim.exec.executor import Executor
@@ -135,14 +136,27 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout) -> np.ndarray:
             if not elements:
                 PackedBuffer.from_raw(raw, tuple(shape), layout)
     except RawBufferError as error:
+        need = f"{error.need}{_as_large(path, desc)}"
         raise RawBufferError(
-            error.where, error.what, got=error.got, need=error.need, hints=[*error.hints, *hints(path)]
+            error.where, error.what, got=error.got, need=need, hints=[*error.hints, *hints(path)]
         ) from error
     if chosen:
         remark(f"{path}: {chosen} was compared, the only one in it that is such a buffer")
     if elements:
         remark(f"{path}: an array holds no padding; its {counted(desc.numel, 'element')} were compared")
     return raw
+
+
+def _as_large(path: str, desc: TensorDesc) -> str:
+    """Which other layouts of the tensor have as many bytes as a file."""
+    rows = [row for row in (*INT8_LAYOUTS, *FOREIGN) if desc.is_int8 and os.path.isfile(path)]
+    size = os.path.getsize(path) if rows else 0
+    fitting = [str(row) for row in rows if row != desc.layout and TensorDesc(desc.shape, row).nbytes == size]
+    return (
+        f"; {' and '.join(fitting)} of this shape have {counted(size, 'byte')}: --actual-layout"
+        if fitting
+        else ""
+    )
 
 
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:

@@ -13,8 +13,9 @@ from refsim.check.runtime import DEFAULT, releases
 from refsim.cli._document import Document, Made
 from refsim.cli._written import Written, can_be_written
 from refsim.core import choices
-from refsim.core.layout import Layout, layout
+from refsim.core.layout import OTHER_NAMES, Layout
 from refsim.core.no_clobber import must_be_new
+from refsim.formats import layout_file
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,12 +26,12 @@ EXECUTORS = "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, wgsl:DIR or NAME[:ARGUMENTS
 
 
 class LayoutType(click.ParamType):
-    """A memory layout by its full or short name."""
+    """A memory layout by its full or short name, its order of dims, or from a file."""
 
     name = "layout"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Layout:
-        return layout(value)
+        return layout_file.named(value) if isinstance(value, str) else value
 
 
 class New(Written):
@@ -151,8 +152,17 @@ def layout_option(required: bool = True) -> Callable[[F], F]:
         "-l",
         type=LayoutType(),
         required=required,
-        help="Memory layout: 4W4C, 4C1W, 4C, 4W, 4H4W, W, H, C.",
+        help=f"Memory layout: 4W4C, 4C1W, 4C, 4W, 4H4W, W, H, C; {OTHER_NAMES}; an order of dims, or a .toml with it.",
     )
+
+
+def actual_layout_option(function: F) -> F:
+    return click.option(
+        "--actual-layout",
+        type=LayoutType(),
+        metavar="LAYOUT",
+        help="The layout of the actual buffer, if it is another, as for pack -l: its padding is not compared.",
+    )(function)
 
 
 def shape_option(required: bool = True) -> Callable[[F], F]:

@@ -12,6 +12,7 @@ from refsim.cli._buffers import compared, raw_buffer, raw_files
 from refsim.cli._document import Document
 from refsim.cli._given import is_dump, pair_of
 from refsim.cli._options import (
+    actual_layout_option,
     device_profile_option,
     html_option,
     layout_option,
@@ -75,6 +76,7 @@ def _swapped(expected: str, actual: str) -> list[str]:
 @click.argument("expected")
 @click.argument("actual")
 @layout_option(required=False)
+@actual_layout_option
 @shape_option(required=False)
 @click.option(
     "--case",
@@ -96,6 +98,7 @@ def command(
     expected: str,
     actual: str,
     layout: Layout | None,
+    actual_layout: Layout | None,
     shape: tuple[int, ...] | None,
     case: str | None,
     profile: Profile | None,
@@ -118,7 +121,8 @@ def command(
         layout, shape = layout or bound.call.out.layout, shape or bound.call.out.shape
     kind, dims = described(expected, layout, shape, sources)
     found = {what: sources.get(what, says(expected)) for what, held in options.items() if held is None}
-    kind, dims = described(actual, kind, dims, found)
+    if actual_layout is None:
+        kind, dims = described(actual, kind, dims, found)
     if kind is None or dims is None:
         lacking = " and ".join(
             option for option, held in (("--layout", kind), ("--shape", dims)) if held is None
@@ -126,9 +130,10 @@ def command(
         raise Lacking(f"give {lacking}, --case, or a .json beside one of the buffers")
     report = diff(
         raw_buffer(expected, dims, kind),
-        raw_buffer(actual, dims, kind),
+        raw_buffer(actual, dims, actual_layout or kind),
         kind,
         tuple(dims),
+        actual_layout=actual_layout,
         call=bound,
         profile=profile,
         others=raw_files(others),

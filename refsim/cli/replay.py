@@ -23,6 +23,7 @@ from refsim.cli._buffers import (
 from refsim.cli._idle import Share
 from refsim.cli._main import DIFFERENT, SAME
 from refsim.cli._options import (
+    actual_layout_option,
     device_profile_option,
     executors_option,
     html_option,
@@ -33,7 +34,9 @@ from refsim.cli._output import say
 from refsim.cli._sidecars import unlike_case
 from refsim.cli._verb import Result, verb
 from refsim.core.buffer import PackedBuffer
+from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
+from refsim.core.tensor import TensorDesc
 from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -50,6 +53,7 @@ from refsim.ops.base.binding import BoundCase
     metavar="FILE",
     help=f"Instead of running the case, compare what a device made of it: {FORMS}.",
 )
+@actual_layout_option
 @executors_option
 @click.option(
     "--other",
@@ -66,6 +70,7 @@ from refsim.ops.base.binding import BoundCase
 def command(
     case: str,
     actual: str | None,
+    actual_layout: Layout | None,
     executors: str,
     others: tuple[str, ...],
     profile: Profile | None,
@@ -80,18 +85,23 @@ def command(
     """
     stored = open_case(case)
     if actual is not None:
-        unlike_case(actual, stored, case, same=True)  # before anything is read: whether it can be this tensor
+        if actual_layout is None:
+            unlike_case(
+                actual, stored, case, same=True
+            )  # before anything is read: whether it can be this tensor
+        desc = stored.expected.desc
         report = diff(
             stored.expected,
-            raw_buffer(actual, stored.expected.desc.shape, stored.expected.desc.layout),
+            raw_buffer(actual, desc.shape, actual_layout or desc.layout),
             call=stored.bound,
             others=raw_files(others),
             profile=profile,
             device=not all_bytes,
             limit=limit,
-            title=f"{stored.name} {stored.expected.desc}",
+            title=f"{stored.name} {TensorDesc(desc.shape, actual_layout or desc.layout)}",
+            actual_layout=actual_layout,
         )
-        texts = unlike_case(actual, stored, case, report.same)
+        texts = unlike_case(actual, stored, case, report.same) if actual_layout is None else []
         notes = [(line, False) for line in texts]
         return compared({"case": case, "actual": actual, "of_run": texts}, report, html, notes)
     reports: dict[str, Report] = {}

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from enum import IntEnum
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from refsim.core import index, size_limit
 from refsim.core.counted import counted
@@ -63,7 +64,11 @@ def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     layout = desc.layout
     order = layout.dim_order
     stored = [desc.blocks_whcn[dim] for dim in order] + [layout.outer_block, layout.inner_block]
-    grid = data.reshape(stored)
+    if max(layout.align) == 1:
+        grid = data.reshape(stored)
+    else:
+        steps = [desc.strides_whcn[dim] * layout.block_numel for dim in order] + [layout.inner_block, 1]
+        grid = as_strided(data, stored, [step * data.itemsize for step in steps])
     grid = grid[..., None]  # the dim without blocks gets a block of one element
     within = {layout.outer: 4, layout.inner: 5}
     return grid.transpose(
@@ -96,9 +101,9 @@ def byte_kinds(desc: TensorDesc) -> np.ndarray:
         kinds[at] = ByteKind.VALUE
     except IndexError:
         raise _outside(desc, at) from None
-    words = kinds.reshape(-1, 4)
+    words = np.append(kinds, np.full(-len(kinds) % 4, ByteKind.LANE, np.uint8)).reshape(-1, 4)
     words[(words != ByteKind.VALUE).all(axis=1)] = ByteKind.WORD
-    return kinds
+    return words.reshape(-1)[: desc.nbytes]
 
 
 def _outside(desc: TensorDesc, at: np.ndarray) -> LayoutError:
@@ -148,11 +153,11 @@ class PackedBuffer:
 
     @property
     def raw(self) -> np.ndarray:
-        return self.words.view(np.uint8)
+        return self.words.view(np.uint8)[: self.desc.nbytes]
 
     @property
     def data(self) -> np.ndarray:
-        return self.words.view(self.desc.dtype)
+        return self.words.view(self.desc.dtype)[: self.desc.buffer_numel]
 
     @classmethod
     def pack(

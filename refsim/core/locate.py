@@ -44,8 +44,9 @@ def at_byte(desc: TensorDesc, byte: int) -> Location:
     if index.inside(desc.meta, 0, w, h, c, n):
         kind = ByteKind.VALUE
     else:
-        first = index.coord(desc.meta, 0, desc.hashed, element // 4 * 4)
-        kind = ByteKind.LANE if index.lanes_inside(desc.meta, 0, desc.hashed, *first) else ByteKind.WORD
+        word = (index.coord(desc.meta, 0, desc.hashed, element // 4 * 4 + lane) for lane in range(4))
+        shared = any(index.inside(desc.meta, 0, *place) for place in word)
+        kind = ByteKind.LANE if shared else ByteKind.WORD
     return _location(desc, byte, _unfolded(desc, (n, c, h, w)), kind)
 
 

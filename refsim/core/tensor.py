@@ -60,7 +60,7 @@ class TensorDesc:
     @cached_property
     def blocks_whcn(self) -> tuple[int, int, int, int]:
         """Blocks along each dim."""
-        w, h, c, n = (-(-size // self.layout.block_extent(dim)) for dim, size in enumerate(self.sizes_whcn))
+        w, h, c, n = (self.layout.blocks(dim, size) for dim, size in enumerate(self.sizes_whcn))
         return (w, h, c, n)
 
     @cached_property
@@ -69,6 +69,7 @@ class TensorDesc:
         strides = [0, 0, 0, 0]
         step = 1
         for dim in reversed(self.layout.dim_order):
+            step = self.layout.stride(dim, step)
             strides[dim] = step
             step *= self.blocks_whcn[dim]
         return (strides[0], strides[1], strides[2], strides[3])
@@ -105,7 +106,8 @@ class TensorDesc:
     @cached_property
     def buffer_numel(self) -> int:
         """Elements of the buffer, padding included."""
-        return prod(self.blocks_whcn) * self.layout.block_numel
+        slowest = self.layout.dim_order[0]
+        return self.strides_whcn[slowest] * self.blocks_whcn[slowest] * self.layout.block_numel
 
     @cached_property
     def nbytes(self) -> int:
@@ -113,8 +115,8 @@ class TensorDesc:
 
     @property
     def words(self) -> int:
-        """32-bit words of the buffer; int8 blocks are always a whole number of them."""
-        return self.nbytes // 4
+        """32-bit words of the buffer; the last may not be full if the layout is not ExecuTorch's."""
+        return -(-self.nbytes // 4)
 
     def __str__(self) -> str:
         kind = " int32" if self.dtype == "int32" else ""

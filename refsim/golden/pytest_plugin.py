@@ -103,12 +103,14 @@ class PackedGolden:
         With ``case`` (a case directory, ``ZIPFILE!NAME`` or ``OPERATOR/NUMBER``, as for `refsim replay`) nothing is
         stored: the bytes must be those that the case's operator writes. Padding that the operator does not define is
         not compared then, and ``profile`` names the numerics that the device may have, or a file that `refsim probe`
-        saved. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
+        saved. ``layout`` without a shape is that of ``buffer`` if it is another than the case's, such as ``NC4HW4``: a
+        name, an order of dims or a ``.toml``. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
         """
         __tracebackhide__ = True
         from refsim.bytediff import diff
-        from refsim.formats import profiles
+        from refsim.formats import layout_file, profiles
 
+        layout = layout_file.named(layout) if isinstance(layout, str) else layout
         if case is not None:
             from refsim.golden.named import open_case
 
@@ -125,7 +127,7 @@ class PackedGolden:
         report = diff(
             expected, _raw(buffer), layout, shape,
             call=call, profile=None if profile is None else profiles.profile(profile),
-            device=case is not None, limit=MOST_SHOWN, title=where,
+            device=case is not None, limit=MOST_SHOWN, title=where, actual_layout=layout if shape is None else None,
         )  # fmt: skip
         if not report.same:
             pytest.fail(str(report), pytrace=False)

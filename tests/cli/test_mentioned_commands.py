@@ -33,7 +33,7 @@ WORDS = {
     "extract conv": "new", "replay conv": "case",
     "(--byte": "--byte", "locate B": "7", "device_dumps/": "dumps", "expected/": "new",
     "dumps/": "dumps", "run dumps/": "dumps", "expected/delegate0_v38.bin": "dumps/delegate0_v38.bin",
-    "etdump FILE": "net.pte", "triage OUT": "seg.exposed.pte",
+    "ncnn.toml": "NC4HW4", "etdump FILE": "net.pte", "triage OUT": "seg.exposed.pte",
     "device_dumps/delegate0_v38.bin": "dumps/delegate0_v38.bin", "inspect OUT": "new.json",
     "expose OUT": "new.pte", "out/debugging/frame/delegate0_v38.bin": "dumps/delegate0_v38.bin",
     "replay FOLDER": "case", "EXECUTOR": "cpu", "NAME": "cpu", "tests/data/models/mixed_ops.pte": "model.pte",

@@ -23,7 +23,7 @@ from refsim.bytediff.rerun import (
 )
 from refsim.core import index
 from refsim.core.buffer import PackedBuffer, offsets
-from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
+from refsim.core.layout import FLOAT_LAYOUTS, FOREIGN, INT8_LAYOUTS, C, H, W
 from refsim.core.tensor import TensorDesc
 
 #: A wrong rule: tensor -> cell of every element, NCHW. Cells may lie outside of the buffer.
@@ -80,8 +80,8 @@ def _by_meta(desc: TensorDesc, meta: tuple[int, ...], hashed: int | None = None)
 @hypothesis("another layout's strides")
 def other_layout(ev: Evidence) -> Iterator[Prediction]:
     """A buffer was addressed as if it lay in another layout."""
-    for row in INT8_LAYOUTS if ev.desc.is_int8 else FLOAT_LAYOUTS:
-        if row is not ev.desc.layout:
+    for row in (*INT8_LAYOUTS, *FOREIGN) if ev.desc.is_int8 else FLOAT_LAYOUTS:
+        if row != ev.desc.layout:
             as_row = written(ev, offsets(TensorDesc(ev.desc.shape, row)))
             yield Prediction(f"output written as {row}", as_row)
     if ev.bound is not None:
@@ -231,7 +231,7 @@ def _in_blocks(weight: np.ndarray, change: Callable[[np.ndarray], np.ndarray]) -
 @hypothesis("lanes rotated")
 def lanes_rotated(ev: Evidence) -> Iterator[Prediction]:
     """The four bytes of a word begin at another lane."""
-    for by in (1, 2, 3) if ev.desc.is_int8 else ():
+    for by in (1, 2, 3) if ev.in_words else ():
         yield Prediction(f"output words rotated by {by}", rolled(ev, by))
     for by in (1, 2, 3):
         yield from _moved(
@@ -260,7 +260,8 @@ def _in_word(desc: TensorDesc, move: Callable[[np.ndarray], np.ndarray]) -> np.n
 def byte_order(ev: Evidence) -> Iterator[Prediction]:
     """Bytes of a word highest first, or its halves exchanged."""
     for what, order in (("reversed", [3, 2, 1, 0]), ("in pairs exchanged", [1, 0, 3, 2])):
-        yield Prediction(f"output bytes {what}", _by_order(ev, order))
+        if ev.in_words or not ev.desc.is_int8:
+            yield Prediction(f"output bytes {what}", _by_order(ev, order))
         move = np.array(order)
         yield from _moved(
             ev,

@@ -351,7 +351,7 @@ def _whole(buffer: PackedBuffer) -> np.ndarray:
 def out_of_bounds(ev: Evidence) -> Iterator[Prediction]:
     """Bytes of this or another buffer's elements overwritten in one stretch by values that belong elsewhere."""
     differing = np.flatnonzero(ev.differing)
-    if not len(differing) or not ev.desc.is_int8:
+    if not len(differing) or not ev.in_words:
         return
     first, last = differing[0] // 4 * 4, differing[-1] // 4 * 4 + 4
     stretch = ev.got[first:last]

@@ -115,7 +115,7 @@ def _said(name: str, source: np.ndarray, changed: np.ndarray) -> str:
 def words(ev: Evidence) -> Iterator[Prediction]:
     """Wrong words that are whole right words of other places: an address is wrong, no value and no lane is."""
     yield from _lines(ev)
-    if not ev.desc.is_int8:
+    if not ev.in_words:
         return
     elements = (ev.kinds == ByteKind.VALUE).reshape(-1, 4).all(axis=1)
     wrong = ev.differing.reshape(-1, 4).any(axis=1) & elements
