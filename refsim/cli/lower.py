@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from typing import Any
 
@@ -19,10 +20,11 @@ from refsim.cli._target import target_option
 from refsim.cli._verb import Result, verb
 from refsim.cli._written import Written
 from refsim.cli.check import pointer
-from refsim.core import strict_json
+from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
+from refsim.core.status import NOT_LOADED
 from refsim.exec.model import LOWERED
 from refsim.formats.targets import DEFAULT, TargetRow, named
 from refsim.partition.load import load
@@ -37,6 +39,7 @@ STATISTICS = (
 )  # fmt: skip
 CHECKED = ("delegate", "node", "operator", "elements", "0 steps", "1 step", "more", "worst")
 REPORT = "report.json"
+SUFFIX = ".pte"
 
 
 @verb("lower", "model.pt2 -o lowered")
@@ -46,7 +49,15 @@ REPORT = "report.json"
     "-o",
     type=Written(folder=True),
     metavar="DIR",
-    help=f"Where to write {LOWERED}, the delegates and {REPORT}.",
+    help=f"Where to write {LOWERED}, the delegates and {REPORT}; NAME.pte: that file alone.",
+)
+@click.option("--force", is_flag=True, help="Write even a file that the runtime will not load.")
+@click.option(
+    "--block",
+    "blocked",
+    multiple=True,
+    metavar="OPERATOR",
+    help="Keep an operator out of delegates, as ExecuTorch's operator_blocklist does; may be repeated.",
 )
 @click.option(
     "--check",
@@ -66,11 +77,13 @@ REPORT = "report.json"
     "--runtime",
     "release",
     metavar="NAME",
-    help=f"Write nothing that this runtime does not load: {RUNTIMES}.",
+    help=f"The runtime that must load the file: {RUNTIMES}.",
 )
 def command(
     file: str,
     output: str | None,
+    force: bool,
+    blocked: tuple[str, ...],
     checked: bool,
     trust: bool,
     seed: int,
@@ -85,13 +98,14 @@ def command(
     from refsim.partition.container import write
     from refsim.partition.lower import lower
 
-    lowered = lower(exported, file)
+    lowered = lower(exported, file, blocked)
     if explain is not None:
         lines = report.explain(lowered, explain)
         return Result({"file": file, "explain": explain, "lines": lines}, partial(say_all, lines))
     row = family or named(DEFAULT)
     built = report.graphs(lowered, row.target(runtime=runtime(release or RECORDED).behaviour))
     content = {"file": file, "target": row.name, **report.report(lowered, built)}
+    content["idle_blocks"] = report.idle_blocks(lowered, blocked)
     if checked:
         from refsim.partition.check import check, count
 
@@ -105,23 +119,34 @@ def command(
     wrong = [item for item in content.get("check", ()) if item["worst"] > item["allowed"]]
     made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
     made[LOWERED] = write(lowered)
-    if release is not None:
-        rows = check_bytes(made[LOWERED], file, release)
-        content["runtime_errors"] = [one.as_json() for one in rows if one.level is Level.ERROR]
-    refused = content.get("runtime_errors", ())
+    rows = check_bytes(made[LOWERED], file, release or RECORDED)
+    refused = [one.as_json() for one in rows if one.level is Level.ERROR]
+    content |= {"runtime": release or RECORDED, "runtime_errors": refused}
+    content["quantized"] = any(delegate.fused for delegate in lowered.delegates)
     files: dict[str, bytes] = {}
-    if output is not None and not wrong and not refused:
+    if output is not None and not wrong and (force or not refused):
+        files = _write(output, content, made)
+    content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
+    status = DIFFERENT if wrong or not content["quantized"] else SAME
+    status = NOT_LOADED if refused and not force else status
+    return Result(content, partial(print_text, file, content, output), status)
+
+
+def _write(output: str, content: dict[str, Any], made: dict[str, bytes]) -> dict[str, bytes]:
+    """Write a folder, or the program alone; what was written, by name in the folder."""
+    if output.endswith(SUFFIX):
+        files = {os.path.basename(output): made[LOWERED]}
+        atomic_write.write(output, made[LOWERED])
+    else:
         files = {REPORT: strict_json.dumps(content, indent=1).encode(), **made}
         with writing(output) as writer:
             for name, data in files.items():
                 writer.write(name, data)
-        wrote(output, said=True)
-    content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
-    status = DIFFERENT if wrong or refused else SAME
-    return Result(content, partial(print_text, file, content, output, release), status)
+    wrote(output, said=True)
+    return files
 
 
-def print_text(file: str, content: dict[str, Any], output: str | None, release: str | None) -> None:
+def print_text(file: str, content: dict[str, Any], output: str | None) -> None:
     delegates = content["delegates"]
     say(f"{file}: {counted(len(delegates), 'delegate')}; steps: {', '.join(content['steps'])}")
     say()
@@ -133,6 +158,10 @@ def print_text(file: str, content: dict[str, Any], output: str | None, release: 
         say(f"{title}: {len(content[key])}")
         if content[key]:
             print_table(REFUSED, [_refused(item) for item in content[key]], drop=("operator",))
+    for operator in content["idle_blocks"]:
+        say(
+            f"--block {operator} keeps no node out: each is part of a fused operator, which ExecuTorch fuses too"
+        )
     if content["defects"]:
         say()
         say(f"wrong on ExecuTorch's runtime: {len(content['defects'])}")
@@ -159,17 +188,23 @@ def print_text(file: str, content: dict[str, Any], output: str | None, release: 
         )
         wrong = sum(item["worst"] > item["allowed"] for item in content["check"])
         say(f"{counted(len(content['check']), 'operator')} checked, {wrong} wrong (more than 1 step)")
-    if release is not None:
-        say()
-        say(f"refused by the runtime {release}: {len(content['runtime_errors'])}")
-        rows = [tuple(row[key] for key in REFUSALS) for row in content["runtime_errors"]]
+    say()
+    say(f"refused by the runtime {content['runtime']}: {len(content['runtime_errors'])}")
+    rows = [tuple(row[key] for key in REFUSALS) for row in content["runtime_errors"]]
+    if rows:
         print_table(REFUSALS, rows, drop=("delegate",))
-        if rows and output is not None:
-            say(f"{output} is not written")
-    for row in content["files"]:
-        say(f"wrote {output}/{row['file']}, {counted(row['bytes'], 'byte')}")
+    if rows and output is not None and not content["files"]:
+        say(f"{output} is not written, since that runtime does not load it; --force writes it")
+    if not content["quantized"]:
+        say(
+            "no quantized operator: nothing was fused, and all of it runs in float; quantize the program first"
+        )
     if output is not None and content["files"]:
-        say(pointer(f"{output}/{LOWERED}", release or RECORDED), command=True)
+        folder = os.path.dirname(output) if output.endswith(SUFFIX) else output
+        for row in content["files"]:
+            say(f"wrote {os.path.join(folder, row['file'])}, {counted(row['bytes'], 'byte')}")
+        written = output if output.endswith(SUFFIX) else os.path.join(output, LOWERED)
+        say(pointer(written, content["runtime"]), command=True)
 
 
 def _fused(item: dict[str, Any]) -> tuple[object, ...]:

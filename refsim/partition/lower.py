@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from torch.export import ExportedProgram
 
+from refsim.core import choices
+from refsim.core.errors import ParameterError
 from refsim.graph import memory
 from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
+from refsim.partition.nodes import target_name
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (
     decompose,
@@ -93,16 +96,36 @@ def prepare(exported: ExportedProgram, where: str = "program") -> FxProgram:
     return program
 
 
-def lower(exported: ExportedProgram, where: str = "program") -> Lowered:
-    """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all."""
+def lower(exported: ExportedProgram, where: str = "program", blocked: Collection[str] = ()) -> Lowered:
+    """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all.
+
+    ``blocked`` are operators that stay outside of delegates, as for ExecuTorch's ``operator_blocklist``:
+    ``aten.mul.Tensor``, or ``aten.mul`` for all of its overloads. ParameterError for one that the program has not.
+    """
     with torch.no_grad():
         core = prepare(exported, where)
-        partitions = propose(core)
+        partitions = propose(core, _blocked(core, blocked))
         sources, calls = divide(core, partitions.groups, where)
         delegates = tuple(
             lower_delegate(source, f"{where}: delegate {number}") for number, source in enumerate(sources)
         )
     return Lowered(core, delegates, tuple(calls), partitions.refusals, partitions.unfused, where)
+
+
+def _blocked(program: FxProgram, names: Collection[str]) -> set[str]:
+    """The operators of a program that have these names."""
+    there = dict.fromkeys(target_name(node) for node in program.calls())
+    for name in names:
+        if not any(is_called(one, name) for one in there):
+            raise ParameterError(
+                "--block", "the program has no such operator", got=name, need=choices.need(name, there)
+            )
+    return {one for one in there for name in names if is_called(one, name)}
+
+
+def is_called(operator: str, name: str) -> bool:
+    """Whether a name is that of an operator, with its overload or without."""
+    return operator == name or operator.rpartition(".")[0] == name
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:

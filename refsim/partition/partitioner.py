@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refsim.partition.features import features_of
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import calls, only_user
+from refsim.partition.nodes import calls, only_user, target_name
 from refsim.partition.patterns import Match, find_all
 from refsim.partition.refusal import Refusal, refuse
 
@@ -26,6 +26,7 @@ class Support(OperatorSupportBase):
 
     program: FxProgram
     fused: set[fx.Node] = field(default_factory=set)
+    blocked: Collection[str] = ()
     refusals: dict[fx.Node, Refusal] = field(default_factory=dict)
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
@@ -40,6 +41,8 @@ class Support(OperatorSupportBase):
         if calls(node, *_TRANSPOSES) and calls(only_user(node), *_PRODUCTS):
             # it goes where the product goes
             return self.refusal(only_user(node))
+        if target_name(node) in self.blocked:
+            return refuse("blocked", node)
         features = features_of(node)
         return features.refusal(node) if features else refuse("no-implementation", node)
 
@@ -57,12 +60,12 @@ class Partitions:
     unfused: tuple[Refusal, ...]
 
 
-def propose(program: FxProgram) -> Partitions:
-    """Divide the program's nodes."""
+def propose(program: FxProgram, blocked: Collection[str] = ()) -> Partitions:
+    """Divide the program's nodes. Operators that are ``blocked`` stay outside, but for nodes that a pattern fuses."""
     found = [item for _pattern, item in find_all(program)]
     matches = [item for item in found if isinstance(item, Match)]
     module = fx.GraphModule(torch.nn.Module(), program.graph)
-    support = Support(program, {node for match in matches for node in match.nodes})
+    support = Support(program, {node for match in matches for node in match.nodes}, blocked)
     proposed = CapabilityBasedPartitioner(
         module, support, allows_single_node_partition=True
     ).propose_partitions()

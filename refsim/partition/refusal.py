@@ -14,6 +14,7 @@ CODES = {
     "dtype": "a tensor has a dtype that the operator does not take",
     "arguments": "the operator does not take these arguments",
     "high-dim": "a tensor has more dims than the operator takes",
+    "blocked": "it was named with --block",
     "no-representation": "a tensor fits neither a texture nor a buffer layout that the operator takes",
     # delegated, but as a float operator between a dequantize and a quantize
     "input-float": "an input is not dequantized from a static int8 tensor",

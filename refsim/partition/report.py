@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -11,7 +12,7 @@ from refsim.graph.flat import built_graph
 from refsim.graph.graph import Graph
 from refsim.ops.base.target import Target
 from refsim.partition.check import ALLOWED, Difference
-from refsim.partition.lower import Lowered, LoweredDelegate
+from refsim.partition.lower import Lowered, LoweredDelegate, is_called
 from refsim.partition.nodes import target_name, tensors_of
 from refsim.partition.passes.tag_layouts import Transition
 from refsim.partition.refusal import CODES, Refusal
@@ -69,6 +70,12 @@ def difference(item: Difference) -> dict[str, Any]:
         "allowed": ALLOWED,
         "by_draw": item.by_draw,
     }
+
+
+def idle_blocks(lowered: Lowered, names: Iterable[str]) -> list[str]:
+    """Blocked operators that kept no node out: each is part of a pattern, which is fused all the same."""
+    kept = {item.operator for item in lowered.refusals if item.code == "blocked"}
+    return [name for name in names if not any(is_called(one, name) for one in kept)]
 
 
 def defects(built: list[Graph]) -> list[dict[str, Any]]:

@@ -91,7 +91,7 @@ LOWERED = {
         {"delegate": 0, "node": "q8ta_conv2d_transposed_1", "operator": "q8ta_conv2d_transposed",
          "elements": 1065668, "steps": {"0": 1065600, "1": 68}, "worst": 1, "allowed": 1},
     ],
-    "files": [],
+    "files": [], "runtime": "2026-08", "runtime_errors": [], "quantized": True, "idle_blocks": ["aten.convolution"],
 }  # fmt: skip
 VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
 
@@ -186,10 +186,10 @@ def too_long(lines: list[str], width: int) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_lower_prints_fits(width: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lower.print_text("m.pt2", LOWERED, None, None)
+    lower.print_text("m.pt2", LOWERED, None)
     narrow = capsys.readouterr().out.splitlines()
     monkeypatch.delenv("COLUMNS")
-    lower.print_text("m.pt2", LOWERED, None, None)
+    lower.print_text("m.pt2", LOWERED, None)
     whole = capsys.readouterr().out.splitlines()
     assert not too_long(narrow, width) and words(narrow) <= words(whole)
     assert narrow.count("") == whole.count("")

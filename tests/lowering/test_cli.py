@@ -11,6 +11,7 @@ import torch
 
 from refsim.cli import main
 from refsim.core.errors import FormatError
+from refsim.core.status import NOT_LOADED
 from refsim.partition import check as checking
 from refsim.partition.load import load
 
@@ -61,7 +62,9 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     import torch
 
     done = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu")
-    assert done.status == 1 and not (tmp_path / "none").exists()
+    assert done.status == NOT_LOADED and not (tmp_path / "none").exists()
+    forced = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu", "--force")
+    assert forced.status == 0 and (tmp_path / "none" / "model.pte").is_file()
     assert "only activation='none' supported" in done.out and "is not written" in done.out
 
     class Residual(torch.nn.Module):
@@ -79,6 +82,44 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     assert not json.loads(Done(capsys, "check", tmp_path / "some", "--runtime", "webgpu", "--json").out)[
         "findings"
     ]
+
+
+class Doubled(torch.nn.Module):
+    """A convolution, and a multiplication in float."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = torch.nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.conv(x) * 2
+
+
+def test_a_name_that_ends_in_pte_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "m.pte", "--json")
+    assert done.status == 0 and [p.name for p in tmp_path.iterdir()] == ["m.pte"]
+    assert json.loads(done.out)["files"] == [{"file": "m.pte", "bytes": (tmp_path / "m.pte").stat().st_size}]
+    assert Done(capsys, "check", tmp_path / "m.pte").status == 0
+
+
+def test_a_float_program_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "float.pt2"
+    torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 4, 8, 8),)), path)
+    done = Done(capsys, "lower", path, "-o", tmp_path / "f.pte", "--json")
+    assert done.status == 1 and json.loads(done.out)["quantized"] is False and (tmp_path / "f.pte").is_file()
+
+
+def test_blocked_operators_stay_outside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """But for those of a pattern, as with ExecuTorch's blocklist."""
+    path = tmp_path / "q.pt2"
+    torch.export.save(quantize(Doubled(), (torch.randn(1, 4, 8, 8),)), path)
+    assert json.loads(Done(capsys, "lower", path, "--json").out)["steps"] == ["delegate 0"]
+    both = ("--block", "aten.mul", "--block", "aten.convolution.default")
+    content = json.loads(Done(capsys, "lower", path, *both, "--json").out)
+    assert content["steps"] == ["delegate 0", "aten.mul.Tensor"]
+    assert [row["code"] for row in content["refused"]] == ["blocked"]
+    assert content["idle_blocks"] == ["aten.convolution.default"]
+    assert Done(capsys, "lower", path, "--block", "aten.nonesuch").status == 2
 
 
 @pytest.mark.parametrize(("only", "operator"), [(None, "q8ta_conv2d_pw"), ((), "aten.convolution")])
