@@ -219,8 +219,8 @@ def _on_runtimes(
     from refsim.cli._runtimes import compare_runtimes
 
     if len(releases) != 2 or releases[0] == releases[1]:
-        example = " ".join(f"--runtime {name}" for name in known_releases()[:2])
-        raise click.UsageError(f"two runtimes are compared: {example}")
+        first, second, *_ = known_releases()
+        raise click.UsageError(f"two runtimes are compared: --runtime {first} --runtime {second}")
     if len(executors) > 1:
         raise click.UsageError("give two executors or two runtimes, not both")
     name = (*executors, "cpu")[0]
