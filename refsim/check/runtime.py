@@ -102,7 +102,8 @@ def _whole(data: Mapping[str, Any]) -> dict[str, Any]:
         raise ValueError(f"it is of {data['of']!r}")
     whole = _whole(_read(data["of"]))
     kept = [row for row in whole["requirements"] if row["rule"] not in data.get("without", ())]
-    return whole | {"requirements": kept} | dict(data)
+    behaviour = whole["behaviour"] | data.get("behaviour", {})
+    return whole | {"requirements": kept} | dict(data) | {"behaviour": behaviour}
 
 
 #: What a row of requirements must say.

@@ -43,6 +43,7 @@ from refsim.ops.base.module_call import (
 )
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Behaviour
 from refsim.spirv.lines import stored
 from refsim.spirv.module import Module
 from refsim.spirv.own import is_own
@@ -326,6 +327,7 @@ def opened(
     repeats: int = 0,
     options: Sequence[str] = (),
     executor: IsolatedExecutor | None = None,
+    runtime: Behaviour | None = None,
 ) -> Iterator[Build]:
     """Read the folder while the device opens, and choose the cases.
 
@@ -333,7 +335,8 @@ def opened(
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
     there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
-    `Verification`. ``options`` are further ones of the command line that a rerun of a case needs.
+    `Verification`. ``options`` are further ones of the command line that a rerun of a case needs. ``runtime`` is the
+    one that the modules are for.
     """
     runner = executor or _device.modules(path, device, variant, images)
     try:
@@ -342,11 +345,17 @@ def opened(
         if build.flat and (variant or images or sanitized):
             need = "neither --variant, --images nor --sanitize"
             raise ParameterError(f"shaders {path}", "options for SPIR-V, but it has WGSL", need=need)
+        if runtime is not None and build.flat != runtime.flat:
+            allowed = (WGSL if runtime.flat else SPIRV).suffix
+            raise ParameterError(
+                "--runtime", "has other kernels", got=f"a folder of {build.suffix}", need=allowed
+            )
         trial = ModuleTrial(runner, build.profiles, geometry=build.geometry, own=build.rounding)
         layouts = {name: row.own.layouts for name, row in build.own.items() if row.own is not None}
-        upstream = _recordings() if recorded and not build.flat else None  # they are of packed tensors
+        of_default = runtime in (None, Behaviour()) and not build.flat  # as the recordings are
+        upstream = _recordings() if recorded and of_default else None
         build.verification = Verification(
-            trial, count, upstream, pattern, build.refusal, build.flat, layouts, sanitized, repeats
+            trial, count, upstream, pattern, build.refusal, build.flat, layouts, sanitized, repeats, runtime
         )
         if recorded:
             build.verification.check_pattern(build.operators)

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from refsim.check.runtime import runtime
 from refsim.cli import _device
 from refsim.cli import _shaders as text
 from refsim.cli._buffers import write_html
@@ -49,6 +50,7 @@ class Asked:
     repeats: int
     repair: Wanted | None = None
     verbose: bool = False
+    release: str | None = None
 
     def watch(self, executor: IsolatedExecutor, as_json: bool) -> int:
         """Verify again after each change; the exit status. ``executor`` began to open."""
@@ -118,12 +120,14 @@ class Asked:
         return opened(
             self.folder, self.operators, self.count, self.pattern, self.profile, self.device, self.variant, self.images,
             recorded, sanitized, self.repeats, self._again, executor,
+            None if self.release is None else runtime(self.release).behaviour,
         )  # fmt: skip
 
     @property
     def _again(self) -> list[str]:
         """What a rerun of one case needs besides, so that it says the same."""
         words = ["--limit", str(self.limit)] if self.limit != LIMIT else []
+        words += ["--runtime", self.release] if self.release is not None else []
         return words if self.profile is None else [*words, "--profile", self.profile.name]
 
     def _verified(self, build: Build, as_json: bool) -> FolderOutcome:

@@ -8,8 +8,9 @@ import shlex
 
 import click
 
+from refsim.check.runtime import runtime
 from refsim.cli import _device
-from refsim.cli._options import html_option, limit_option, profile_option
+from refsim.cli._options import RUNTIMES, html_option, limit_option, profile_option
 from refsim.cli._usage import EXAMPLE
 from refsim.cli._verb import PROGRAM, json_option, verb
 from refsim.cli._written import Written
@@ -75,6 +76,12 @@ from refsim.modules import CASES, SECONDS, inventory
     "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
 )
 @click.option("--verbose", "-v", is_flag=True, help="List the modules of the folder, and what runs of them.")
+@click.option(
+    "--runtime",
+    "release",
+    metavar="NAME",
+    help=f"The runtime that the modules are for: {RUNTIMES}. [default: the one that they show]",
+)
 @limit_option
 @html_option
 @json_option
@@ -95,6 +102,7 @@ def command(
     search: float,
     patch: str | None,
     verbose: bool,
+    release: str | None,
     limit: int,
     html: str | None,
     as_json: bool,
@@ -114,6 +122,8 @@ def command(
         raise click.UsageError("--patch writes what --repair finds")
     if repair and kernels.is_wgsl(kernels.rows_of(folder)[1]):
         raise click.UsageError("--repair edits SPIR-V modules, and the folder has WGSL")
+    if release is not None:
+        runtime(release)  # which there is
     executor = _device.modules(folder, device, variant or "", images)
     from refsim.cli._shaders_repair import Wanted
     from refsim.cli._shaders_run import Asked  # while the device opens: this takes about as long
@@ -133,6 +143,7 @@ def command(
         repeats,
         Wanted(search, patch or "") if repair else None,
         verbose,
+        release,
     )
     if watch:
         return asked.watch(executor, as_json)

@@ -9,7 +9,7 @@ and those of which upstream's kernel has a known defect come after all of it, be
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import zip_longest
@@ -28,6 +28,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.target import Behaviour, Target
 from refsim.ops.flat.call import flat_array, laid_flat, meant_flat
 
 UPSTREAM = "upstream"
@@ -44,7 +45,7 @@ _COMBINATION = "layouts"
 class TellingCase:
     """A case of the corpus, or a recording of upstream's kernel: ``OPERATOR/NUMBER``, or ``upstream/ID``.
 
-    ``flat``: with the meaning and the tensors that a runtime with flat storage gives it.
+    ``flat``: with the meaning and the tensors that a runtime with flat storage gives it. ``runtime``: whose it is.
     """
 
     name: str
@@ -52,6 +53,7 @@ class TellingCase:
     case: Case | None = None
     recording: Recording | None = None
     flat: bool = False
+    runtime: Behaviour = field(default_factory=Behaviour)
 
     @cached_property
     def bound(self) -> BoundCase:
@@ -74,7 +76,7 @@ class TellingCase:
 
     def _drawn(self) -> BoundCase:
         if self.case is not None:
-            return bind(self.case)
+            return bind(self.case, Target(runtime=self.runtime))
         recording = self.recording
         assert recording is not None
         about = Case(self.op, {}, {}, recording.out_layout, note=recording.id)

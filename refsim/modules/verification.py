@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from refsim.modules import CASES, patterns
 from refsim.modules.flat import fitted
 from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, ModuleTrial, Tried, in_turn
 from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Behaviour
 
 #: Cases of an operator after which a first word is said: 55 of the 56 seeded bugs (tests/modules/bugs.py) show in them.
 FIRST_WORD = 4
@@ -92,8 +93,8 @@ class Verification:
     ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
     ``pattern`` these are all cases and recordings whose names match it, and no others. ``refusal`` says why
     the executor's modules do not compute a call, which is left out; for kernels on ``flat`` tensors it is changed if
-    that helps. ``layouts`` are those that kernels take, by operator and argument. The first ``sanitized`` cases of
-    each operator go through the executor's sanitizers as well, with so many ``repeats``.
+    that helps. ``layouts`` are those that kernels take, by operator and argument. ``runtime``: whose kernels they are,
+    of which there are no recordings then. The first ``sanitized`` cases of each operator go through the executor's sanitizers as well, with so many ``repeats``.
     """
 
     def __init__(
@@ -107,7 +108,9 @@ class Verification:
         layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
         sanitized: int = 0,
         repeats: int = 0,
+        runtime: Behaviour | None = None,
     ) -> None:
+        self.runtime = runtime or Behaviour()
         self.refusal, self.layouts, self.flat = refusal, layouts or {}, flat
         self.sanitized, self.repeats = sanitized, repeats
         self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
@@ -134,7 +137,8 @@ class Verification:
         return self._cases[op]
 
     def _made(self, found: Iterable[TellingCase]) -> Iterator[TellingCase]:
-        return (fitted(one, self.takes) if self.flat else one for one in found)
+        said = (replace(one, runtime=self.runtime) for one in found)
+        return (fitted(one, self.takes) if self.flat else one for one in said)
 
     def check_pattern(self, operators: Collection[str]) -> None:
         """ParameterError if the pattern fits no case of these operators."""

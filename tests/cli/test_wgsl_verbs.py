@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import zipfile
@@ -76,6 +77,14 @@ def test_replay_asks_for_them_too(wrong: str, refsim) -> None:
     assert refsim("replay", "q8ta_add/0003", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
     done = refsim("replay", "q8ta_add/0003", "-x", wrong)
     assert done.status == 1 and "another tensor's quantization" in done.out
+
+
+def test_shaders_takes_the_runtime_of_the_kernels(tmp_path: Path, refsim) -> None:
+    own = tmp_path / "own.json"
+    own.write_text(json.dumps({"of": "webgpu", "title": "own", "measured": False, "source": "a test"}))
+    assert refsim("shaders", RIGHT, "q8ta_relu", "--count", 4, "--runtime", own).status == 0
+    refsim("shaders", RIGHT, "q8ta_relu", "--runtime", "main").refused("need .spv")
+    refsim("shaders", RIGHT, "--runtime", "none").refused("unknown")
 
 
 def test_shaders_refuses_what_is_for_spirv(refsim) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from refsim.check.runtime import runtime
 from refsim.core.buffer import FILL, ByteKind, PackedBuffer
 from refsim.core.errors import DeviceError, GuardError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA
@@ -148,6 +149,14 @@ def test_a_known_defect_is_no_failure(op: str) -> None:
         row.judged.defect and row.judged.defect.name == "first-batch" for row in known
     )
     assert not any(row.candidate.hidden for row in found if row.verdict == judge.SAME and row.candidate.case)
+
+
+def test_a_defect_that_a_runtime_no_longer_has_is_a_failure() -> None:
+    later = runtime("1.5.1").behaviour
+    verification = Verification(
+        ModuleTrial(Wrong(batch_0_only)), 8, pattern="q8ta_conv2d_pw/*0", runtime=later
+    )
+    assert verification.run(["q8ta_conv2d_pw"]).bad
 
 
 def test_a_known_defect_excuses_nothing_else() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from small_convolution import convolution
 
+from refsim.check.runtime import runtime
 from refsim.core.errors import ParameterError, RefsimError, UnknownOperatorError
 from refsim.core.tensor import TensorDesc
 from refsim.formats.recordings import RecordedKernel, Recording, read
@@ -21,6 +22,7 @@ from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import HostFeatures, ModuleDispatch
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
+from refsim.ops.base.target import Target
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import interface
 
@@ -220,6 +222,8 @@ def test_a_module_that_tells_nothing_follows_one_that_does() -> None:
     assert (early.global_size, late.global_size) == ((3, 4, 2), (3, 8, 2))
     assert module_call.dispatches(call, HostFeatures(later=True)) == [late]
     assert module_call.dispatches(call, HostFeatures(later=False), LATE) == [early]
+    main = replace(call, target=Target(runtime=runtime("main").behaviour))
+    assert module_call.dispatches(main, available=EARLY) == [late]
 
 
 def test_what_a_module_declares_beyond_its_host() -> None:

@@ -153,7 +153,7 @@ def _site(
     """(where the words of a step are looked up, its row, its buffers by argument)."""
     call, names = step.call, {name: step.names.get(name, name) for name in step.call.tensors}
     shader = host.choose(call, step.whole)
-    row = host.release(call.op)
+    row = host.release(call.op, call.target.runtime.later)
     inputs = {name: made.get(names[name], desc) for name, desc in call.descs.items()}
     fed = frozenset(name for name in inputs if names[name] in made)
     out = made[names["out"]] = words.VIEWS[row.view](call.out)

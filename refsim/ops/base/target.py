@@ -16,11 +16,13 @@ class Behaviour:
 
     ``flat``: tensors are flat buffers, and operators have their flat meanings (refsim/ops/flat). ``routing``, one of
     `ROUTINGS`, is how q8ta_conv2d picks its kernel. ``ended``: defects that are gone, as ``first-batch:q8ta_conv2d``.
+    ``later``: its host calls modules as the latest release does, or the first; None: as the modules tell.
     """
 
     flat: bool = False
     routing: str = ONE_IMAGE
     ended: frozenset[str] = frozenset()
+    later: bool | None = None
 
     def __post_init__(self) -> None:
         if self.routing not in ROUTINGS:

@@ -150,12 +150,13 @@ class Host:
             )
         return found
 
-    def release(self, op: OpSpec) -> ModuleCall:
-        """The row of the release that the modules are from: the last that they show."""
+    def release(self, op: OpSpec, later: bool | None = None) -> ModuleCall:
+        """The row of the release that the modules are from: the last that they show, or as ``later`` says."""
         row = self.row(op)
         assert row is not None
-        if self.features.later is not None:
-            return row.later[-1] if row.later and self.features.later else row
+        said = later if self.features.later is None else self.features.later
+        if said is not None:
+            return row.later[-1] if row.later and said else row
         return next((later for later in reversed(row.later) if self._is_from(row, later)), row)
 
     def _is_from(self, row: ModuleCall, later: ModuleCall) -> bool:
