@@ -2,8 +2,8 @@
 
 python -m bench.repairs [--count 40] [--seed 1] [--seconds 60]
 
-A bug is one change of the GLSL in tests/modules/glsl, drawn by the generator of `refsim mutate`, and compiled
-at -O and at -O0 by turns, with lines. What does not compile or run, and what no case shows, is drawn again.
+A bug is one change of the GLSL in tests/modules/glsl or in shaders/, drawn by the generator of `refsim mutate`, and
+compiled at -O and at -O0 by turns, with lines. What does not compile or run, and what no case shows, is drawn again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from bench.harness import ROOT
@@ -23,6 +24,7 @@ from refsim.cli import _shaders_repair as verb
 from refsim.cli._shaders_build import opened
 from refsim.core.errors import FormatError
 from refsim.core.rng import Rng
+from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules.repair import report
 
@@ -33,6 +35,7 @@ from mutants.generated.change import Change
 from mutants.generated.glsl_sites import changes
 
 LEVELS = ("-O", "-O0")
+SHADERS = ROOT / "shaders"
 #: Cases of the corpus beside the recordings, as `refsim shaders` has them.
 CASES = 48
 
@@ -64,33 +67,66 @@ class Outcome:
         return f"{state} in {self.seconds:.1f} s, {self.tried} edits: {self.module} {self.level}, {self.change}{told}"
 
 
-def sources(module: build.Module) -> Iterator[str]:
-    """The files of glsl/ that a module is made of."""
-    waiting, seen = [f"{module.source}.comp"], set[str]()
-    while waiting:
-        name = waiting.pop()
-        if name not in seen:
-            seen.add(name)
-            yield name
-            waiting += re.findall(r'#include "([^"]+)"', (build.SOURCES / name).read_text())
+@dataclass(frozen=True)
+class Target:
+    """A kernel that gets bugs: one of ExecuTorch's interface, or one of refsim's own, which is ``launched`` as such."""
+
+    operator: str
+    module: build.Module
+    launched: bool = False
+
+    @property
+    def root(self) -> Path:
+        return SHADERS if self.launched else build.SOURCES
+
+    def sources(self) -> Iterator[str]:
+        """The files below the root that the module is made of, but for those that are written by a program."""
+        waiting, seen = [self.root / f"{self.module.source}.comp"], set[Path]()
+        while waiting:
+            path = waiting.pop()
+            if path not in seen and path.parent.name != "push" and path.parent.parent.name != "push":
+                seen.add(path)
+                yield str(path.relative_to(self.root))
+                named = re.findall(r'#include "([^"]+)"', path.read_text())
+                waiting += [path.parent / name for name in named if (path.parent / name).is_file()]
+
+    def folder(self, scratch: Path, code: bytes) -> Path:
+        """A folder with this build of the module, among the right ones of its kind."""
+        if self.launched:
+            folder = scratch / "spirv"
+            folder.mkdir()
+            name = self.module.name
+            (folder / kernels.NAME).write_text(f'[{name}]\nmodule = "{name}.spv"\nlaunch = "refsim"\n')
+        else:
+            folder = Path(shutil.copytree(build.BINARIES, scratch / "spirv"))
+        (folder / f"{self.module.name}.spv").write_bytes(code)
+        return folder
 
 
-def drawn(seed: int) -> Iterator[tuple[build.Module, Change]]:
-    """Bugs without end: a module, and a change of one of its files."""
-    rng = Rng(seed)
+@cache
+def targets() -> list[Target]:
     known = inventory.known()
-    modules = [row for name, row in build.MODULES.items() if known[name][1] is not None]
-    modules = [
-        row for row in modules if "UNSIGNED_DOT" not in row.definitions and "TEXTURE" not in row.definitions
+    theirs = [
+        Target(known[name][0], row) for name, row in build.MODULES.items() if known[name][1] is not None
     ]
+    left = {"UNSIGNED_DOT", "TEXTURE"}
+    own = [build.Module(path.stem, path.stem) for path in sorted(SHADERS.glob("*.comp"))]
+    return [
+        *(one for one in theirs if not left & set(one.module.definitions)),
+        *(Target(row.name, row, True) for row in own),
+    ]
+
+
+def drawn(seed: int) -> Iterator[tuple[Target, Change]]:
+    """Bugs without end: a kernel, and a change of one of its files."""
+    rng = Rng(seed)
     while True:
-        module = rng.choice(modules)
-        every = [
-            one
-            for name in sorted(sources(module))
-            for one in changes(name, (build.SOURCES / name).read_text())
-        ]
-        yield module, rng.choice(every)
+        target = rng.choice(targets())
+        files = sorted(target.sources())
+        yield (
+            target,
+            rng.choice([one for name in files for one in changes(name, (target.root / name).read_text())]),
+        )
 
 
 def _lines(change: Change) -> tuple[str, ...]:
@@ -100,18 +136,19 @@ def _lines(change: Change) -> tuple[str, ...]:
     return tuple(f"{change.file}:{first + line}" for line in range(change.statement.count("\n") + 1))
 
 
-def tried(module: build.Module, change: Change, level: str, seconds: float) -> Outcome | None:
+def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
     """What becomes of a bug; None if it does not compile, is refused, or makes no byte wrong."""
-    op = inventory.known()[module.name][0]
+    op, module = target.operator, target.module
     with tempfile.TemporaryDirectory() as scratch:
-        glsl = Path(shutil.copytree(build.SOURCES, Path(scratch) / "glsl"))
+        glsl = Path(
+            shutil.copytree(target.root, Path(scratch) / "glsl", ignore=shutil.ignore_patterns("*.spv"))
+        )
         (glsl / change.file).write_text(change.changed)
-        folder = Path(shutil.copytree(build.BINARIES, Path(scratch) / "spirv"))
         try:
             code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
         except FormatError:
             return None
-        (folder / f"{module.name}.spv").write_bytes(code)
+        folder = target.folder(Path(scratch), code)
         variant = "fallback" if "FALLBACK" in module.definitions else ""
         with opened(str(folder), (op,), CASES, variant=variant) as shaders:
             outcome = shaders.verification.run([op])
@@ -124,7 +161,14 @@ def tried(module: build.Module, change: Change, level: str, seconds: float) -> O
         place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""
         told = found[0].edit.said if found else ""
         return Outcome(
-            change, module.name, level, _lines(change), told, place, sum(one.tried for one in searched), took
+            change,
+            f"{'refsim ' * target.launched}{module.name}",
+            level,
+            _lines(change),
+            told,
+            place,
+            sum(one.tried for one in searched),
+            took,
         )
 
 
@@ -135,11 +179,11 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     asked = parser.parse_args(arguments)
     found: list[Outcome] = []
-    for module, change in drawn(asked.seed):
+    for target, change in drawn(asked.seed):
         if len(found) == asked.count:
             break
         try:
-            outcome = tried(module, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
+            outcome = tried(target, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
         except FormatError:  # the module cannot be opened
             continue
         if outcome is not None:

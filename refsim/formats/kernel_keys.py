@@ -91,6 +91,11 @@ KEYS: Mapping[str, Key] = {
         "what stands at binding 0, 1, ... of set 0",
         True,
     ),
+    "launch": Key(
+        '`"refsim"`',
+        lambda value: value == "refsim",
+        "the module is a build of refsim's own shader of the operator, called like that: `module` says the rest",
+    ),
     "push": Key("a list of words", _words, "the push constants, 32 bits each, without holes"),
     "spec": Key(
         "a list of words; of WGSL a table: override constant = word",
@@ -139,4 +144,6 @@ KEYS: Mapping[str, Key] = {
     ),
 }
 #: Keys that say nothing of a WGSL kernel, whose tensors are flat buffers.
-SPIRV_ONLY = ("push", "layouts", "images", "dot_product")
+SPIRV_ONLY = ("launch", "push", "layouts", "images", "dot_product")
+#: Keys that may stand beside ``launch``, which says all else.
+LAUNCHED = ("module", "launch", "layouts", "takes", "dot_product")

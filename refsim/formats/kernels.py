@@ -20,7 +20,7 @@ from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimE
 from refsim.core.layout import layout
 from refsim.formats import wgsl
 from refsim.formats.file import held, quote, read_file
-from refsim.formats.kernel_keys import KEYS, PADDING, SPIRV_ONLY
+from refsim.formats.kernel_keys import KEYS, LAUNCHED, PADDING, SPIRV_ONLY
 from refsim.formats.module_folder import SUFFIX as SPIRV_SUFFIX
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
@@ -139,6 +139,10 @@ class _Place:
         line = self.line
         return f"{self.file}{f':{line}' if line else ''}: {quote(self.table)[1:-1]}"
 
+    @property
+    def named(self) -> str:
+        return f"{self.file} [{self.table}]"
+
     def error(self, what: str, *, got: object = None, need: object = None) -> FormatError:
         key = f".{self.key}" if self.key else ""
         return FormatError(f"{self}{key}", what, got=got, need=need)
@@ -169,9 +173,22 @@ class _Table:
         textures = tuple(table.get("images", ()))
         shader = Shader(self._module(), dot_product=table.get("dot_product", False), textures=textures)
         object.__setattr__(self, "site", _site(self.op, shader, self.flat))
+        if "launch" in table:
+            names = [arg.name for arg in self.op.args if arg.kind in (Kind.INPUT, Kind.CONST)]
+            row = ModuleCall((shader,), (*names, "out"), own=Own(place.named, launched=True))
+        else:
+            row = self._described(shader)
+            self._check_words(row)
+        layouts = self._layouts()
+        assert row.own is not None
+        return replace(row, refuses=self._refuses(layouts), own=replace(row.own, layouts=layouts))
+
+    def _described(self, shader: Shader) -> ModuleCall:
+        """The row of a kernel whose bindings, words and sizes the table says."""
+        table = self.table
         spec = table.get("spec", ())
         local = table.get("local", "")
-        row = ModuleCall(
+        return ModuleCall(
             (shader,),
             tuple(map(_as_binding, table["bindings"])),
             tuple(map(str, table.get("push", ()))),
@@ -180,7 +197,7 @@ class _Table:
             local if isinstance(local, str) else ",".join(map(str, local)),
             {name: self._packing(name, value) for name, value in table.get("weights", {}).items()},
             own=Own(
-                f"{place.file} [{self.op.name}]",
+                self.place.named,
                 "groups" in table,
                 table.get("rounding", ""),
                 table.get("padding", PADDING[0]) == PADDING[0],
@@ -188,10 +205,6 @@ class _Table:
                 overrides=tuple(spec) if isinstance(spec, dict) else (),
             ),
         )
-        self._check_words(row)
-        layouts = self._layouts()
-        assert row.own is not None
-        return replace(row, refuses=self._refuses(layouts), own=replace(row.own, layouts=layouts))
 
     def _check_keys(self) -> None:
         for name, value in self.table.items():
@@ -199,7 +212,15 @@ class _Table:
                 raise self.place.at(name).error("unknown key", got=quote(name), need=choices.need(name, KEYS))
             if not KEYS[name].takes(value):
                 raise self.place.at(name).error("wrong value", got=quote(value), need=KEYS[name].kind)
-        missing = [name for name, key in KEYS.items() if key.required and name not in self.table]
+        if "launch" in self.table:
+            self._check_launched()
+        missing = [
+            name
+            for name, key in KEYS.items()
+            if key.required
+            and name not in self.table
+            and not ("launch" in self.table and name not in LAUNCHED)
+        ]
         if missing:
             raise self.place.error("a key is missing", got=", ".join(self.table), need=", ".join(missing))
         if self.flat:
@@ -207,9 +228,18 @@ class _Table:
         if isinstance(self.table.get("spec"), dict) != (self.flat and "spec" in self.table):
             need = "a table of override constants" if self.flat else "a list of words"
             raise self.place.at("spec").error("wrong value", need=need)
-        if ("global" in self.table) == ("groups" in self.table):
+        if "launch" not in self.table and ("global" in self.table) == ("groups" in self.table):
             got = "both" if "global" in self.table else "neither"
             raise self.place.error("how much is dispatched", got=got, need="global or groups")
+
+    def _check_launched(self) -> None:
+        """A kernel that is called as refsim's own needs no further words, and refsim must have one."""
+        more = next((name for name in self.table if name not in LAUNCHED), None)
+        if more is not None:
+            raise self.place.at(more).error("said by launch", need=f"none but {choices.listed(LAUNCHED)}")
+        if self.op.launch is None:
+            need = "an operator with one kernel"
+            raise self.place.at("launch").error("refsim has no kernel of it", got=self.op.name, need=need)
 
     def _check_flat(self) -> None:
         """What is said of SPIR-V alone has no meaning for WGSL, whose workgroup nobody else says."""

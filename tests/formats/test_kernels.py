@@ -84,6 +84,22 @@ def test_a_block_of_plain_words() -> None:
     assert block.words[16:24].view(np.float32)[[0, 2, 4]].tolist() == np.float32([0.02, 0.03, 1]).tolist()
 
 
+def test_refsims_own_shader_is_launched_as_refsim_does(tmp_path: Path) -> None:
+    shutil.copy(ROOT / "shaders" / "spirv" / f"{POINTWISE}.spv", tmp_path / "mine.spv")
+    (tmp_path / kernels.NAME).write_text(f'[{POINTWISE}]\nmodule = "mine.spv"\nlaunch = "refsim"\n')
+    _, rows = kernels.rows_of(tmp_path)
+    call = call_of(POINTWISE, **FIVE)
+    launch = call.dispatches()[0].launch
+    (step,) = dispatches(call, rows=rows)
+    assert step.shader == "mine" and step.grid == launch.grid and step.local == launch.local
+    assert list(step.spec_words.values()) == [*launch.local, *launch.tile, *launch.spec]
+    push = np.frombuffer(step.push, "<u4")[: len(launch.push)]
+    assert push.tolist() == [word & 0xFFFFFFFF for word in launch.push]
+    assert [bind.what for bind in step.binds] == [*call.dispatches()[0].inputs, "out"]
+    module = Module.parse((tmp_path / "mine.spv").read_bytes(), "mine")
+    assert disagreements(step, interface(module)) == []
+
+
 def test_calls_that_the_kernel_does_not_take() -> None:
     _, rows = kernels.rows_of(RIGHT)
     seen = set()
@@ -159,6 +175,11 @@ MISTAKES = {
     "no toml": ("[q8ta_add]", "[q8ta_add", "not TOML; got .*line 17"),
     "kind": ('module = "sum.spv"', "module = 3", "q8ta_add.module: wrong value; got 3, need a file name"),
     "rounding": ('module = "sum.spv"', 'module = "sum.spv"\nrounding = "fma"', "need one of `canonical`"),
+    "launch": (
+        'module = "sum.spv"',
+        'module = "sum.spv"\nlaunch = "refsim"',
+        "q8ta_add.bindings: said by launch",
+    ),
     "image": ('module = "sum.spv"', 'module = "sum.spv"\nimages = ["c"]', "no such binding; got 'c'"),
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Triple
+from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.host import expression, tensor, weights, words, writers
@@ -166,6 +167,8 @@ def _site(
 
 def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDispatch | None:
     site, row, names = _site(host, step, made)
+    if row.own is not None and row.own.launched:
+        return _launched(site, row, names)
     size, local = _sizes(host, site, row)
     if 0 in size:
         return None
@@ -180,6 +183,29 @@ def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDis
         local,
         0 if plain else 3,
         row.own,
+    )
+
+
+def _launched(site: CallSite, row: ModuleCall, names: Mapping[str, str]) -> ModuleDispatch:
+    """What refsim dispatches on its own kernel of an operator."""
+    (step,) = site.call.dispatches()
+    launch = step.launch
+    x, y, z = (groups * local for groups, local in zip(launch.grid, launch.local, strict=True))
+    push = np.zeros(MAX_PUSH_WORDS, "<u4")
+    push[: len(launch.push)] = [word & 0xFFFFFFFF for word in launch.push]
+    return ModuleDispatch(
+        site.shader.name,
+        tuple(
+            _tensor(site, str(word), names[str(word)])
+            if word in site.tensors
+            else _padded(str(word), site.call.words(str(word)))
+            for word in row.bindings
+        ),
+        push.tobytes(),
+        tuple(word & 0xFFFFFFFF for word in (*launch.tile, *launch.spec)),
+        (x, y, z),
+        launch.local,
+        own=row.own,
     )
 
 
@@ -233,6 +259,8 @@ def written(
     for step in before:
         _site(host, step, made)
     site, row, _ = _site(host, last, made)
+    if row.own is not None and row.own.launched:
+        raise UnknownOperatorError(call.op.name, "refsim's own launch says who writes a word")
     size, local = _sizes(host, site, row)
     return WrittenOutput(site.shader.name, size, local, writers.work_items(site, row.global_size))
 
@@ -262,7 +290,11 @@ def _bind(host: Host, site: CallSite, word: str | PlainWords, names: Mapping[str
     row = host.row(site.call.op)
     if row is not None and word in row.packing:
         return _packed(host, site, word)
-    content = weights.padded_words(_content(site, word, row))
+    return _padded(word, _content(site, word, row))
+
+
+def _padded(word: str, value: np.ndarray | None) -> Bind:
+    content = weights.padded_words(value)
     return Bind(word, BUFFER, content.size, words=content)
 
 

@@ -53,7 +53,7 @@ class Own:
     ``rounding`` is the numerics profile of the kernel, beside that of the device. ``defines_padding``: the padding
     that it writes is compared. ``layouts`` are those that it takes, by argument, as `Layout` prints them.
     ``flat``: it is a kernel for a runtime whose tensors are flat, in WGSL. ``overrides`` are the names of its
-    specialization words there.
+    specialization words there. ``launched``: it is called as refsim calls its own kernel of the operator.
     """
 
     where: str
@@ -63,6 +63,7 @@ class Own:
     layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     flat: bool = False
     overrides: tuple[str, ...] = ()
+    launched: bool = False
 
 
 @dataclass(frozen=True)
