@@ -226,9 +226,9 @@ class Module:
         if row not in self.sections[Section.EXTENSION]:
             self.sections[Section.EXTENSION].append(row)
 
-    def add_variable(self, storage: int, type_id: int) -> int:
+    def add_variable(self, storage: int, type_id: int, *initial: int) -> int:
         """Append a global variable of a type; returns its id. The entry point lists it if its version asks for that."""
-        number = self.add(Op.VARIABLE, self.pointer(storage, type_id), storage)
+        number = self.add(Op.VARIABLE, self.pointer(storage, type_id), storage, *initial)
         if self.version >= (1, 4) or storage == StorageClass.INPUT:
             rows = self.sections[Section.ENTRY_POINT]
             rows[:] = [row.with_args(*row.args, number) for row in rows]

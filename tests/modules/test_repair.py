@@ -14,6 +14,7 @@ from refsim.modules.repair.schema import Schema, edited, selectable
 from refsim.modules.repair.search import BATCH, Repair
 from refsim.modules.repair.valid import refused, tool
 from refsim.spirv.module import Module
+from refsim.spirv.opcodes import Op
 
 needs_validator = pytest.mark.skipif(tool() is None, reason="needs spirv-val")
 MODULES = (
@@ -45,7 +46,24 @@ def test_many_edits_in_one_module_are_valid(name: str) -> None:
     code = Code(_module(build.BINARIES / f"{name}.spv"))
     every = [edit for edit in edits(code) if selectable(code, edit)]
     for at in range(0, len(every), len(every) // 6):
-        assert refused(Schema(code, every[at : at + BATCH], BINDING).module.to_bytes()) is None
+        assert refused(Schema(code, every[at : at + BATCH], BINDING, 1000).module.to_bytes()) is None
+
+
+def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, found: list[Edit]) -> None:
+    """The witness of a batch is run by a driver that may wait for ever."""
+    module = Schema(code, [edit for edit in found[:BATCH] if selectable(code, edit)], BINDING, 1000).module
+    rows = module.definitions()
+    loops = 0
+    for body in module.functions:
+        ends = {row.args[0] for row in body if row.op == Op.LOOP_MERGE}
+        made = {row.result: row for row in body if row.result}
+        for row in body:
+            if row.op == Op.BRANCH_CONDITIONAL and ends & set(row.args[1:3]):
+                condition = made[row.args[0]]
+                turns = made[condition.args[3]]
+                assert condition.op in (Op.LOGICAL_AND, Op.LOGICAL_OR) and rows[turns.args[3]].args[2] == 1000
+                loops += 1
+    assert loops >= sum(row.op == Op.LOOP_MERGE for body in code.module.functions for row in body) > 0
 
 
 @needs_validator

@@ -16,7 +16,7 @@ from refsim.spirv.types import Types
 
 GLSL_STD = "GLSL.std.450"
 PURE_STORAGE = (StorageClass.UNIFORM, StorageClass.PUSH_CONSTANT, StorageClass.INPUT)
-_MERGES = (Op.SELECTION_MERGE, 246)
+MERGES = (Op.SELECTION_MERGE, Op.LOOP_MERGE)
 
 
 class Site(NamedTuple):
@@ -297,7 +297,7 @@ class Code:
 
     def above(self, site: Site) -> int:
         """The row before which something is added in front of an instruction: nothing may follow a merge."""
-        return site.row - (self.module.functions[site.function][site.row - 1].op in _MERGES)
+        return site.row - (self.module.functions[site.function][site.row - 1].op in MERGES)
 
     def first_row(self, function: int) -> int:
         """The row behind the variables of a function."""

@@ -42,6 +42,9 @@ BATCH, APART, PATIENCE_S = 250, 8, 30.0
 ENOUGH = 150
 #: How many cases are looked at to choose witnesses, and how many right and wrong ones an edit must pass first.
 LOOKED_AT, WITNESSES = 16, 3
+#: How often the loops of an invocation may turn while edits are tried: so often, and this for each word of the largest
+#: buffer. A right kernel stays far below, and an edit without an end costs little.
+TURNS, TURNS_A_WORD = 256, 4
 #: Repairs after which the search ends, and edits that are right on the failing cases alone that are told.
 MOST_REPAIRS, MOST_PARTIAL = 3, 3
 
@@ -132,9 +135,9 @@ class Search:
         )
         found = Searched(wrong.op, modules=names)
         try:
+            queue = self._queue(names)  # the device opens meanwhile
             first, more = self._witnesses(wrong)
             found.witness = first.name
-            queue = self._queue(names)
             found.edits = sum(len(batch) for _, batch in queue)
             for name, batch in queue:
                 if self.over or len(found.repairs) >= MOST_REPAIRS:
@@ -199,8 +202,9 @@ class Search:
         """Those of the edits with which the case is right. Where one of many is refused, or hangs, halves are tried."""
         if self.over:
             return
-        binding = next(len(step.binds) for step in self.steps(case.bound.call) if step.shader == name)
-        code = Schema(self._codes[name], batch, binding).module.to_bytes()
+        binds = next(step.binds for step in self.steps(case.bound.call) if step.shader == name)
+        turns = TURNS + TURNS_A_WORD * max(bind.count for bind in binds)
+        code = Schema(self._codes[name], batch, len(binds), turns).module.to_bytes()
         try:
             if refused(code) is not None:
                 raise self.modules[name].error("is not valid with edits")
