@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
+from refsim.cli._accuracy import as_json as accuracy_json
+from refsim.cli._accuracy import float_option, measured
+from refsim.cli._accuracy import show as show_accuracy
 from refsim.cli._buffers import GivenInputs, inputs_options
 from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Execution, execute, misshaped, unwatched_lines
@@ -90,6 +93,7 @@ EXPECTED_NAMES = ("out", "upstream_out")
     "--memory", is_flag=True, help="Print how much memory the executor cpu holds while it runs each delegate."
 )
 @origin_option
+@float_option
 def command(
     file: str,
     runs: tuple[str, ...],
@@ -109,6 +113,7 @@ def command(
     expect: str | None,
     memory: bool,
     origin: str | None,
+    exact: str | None,
 ) -> Result:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     if runs and not several:
@@ -146,6 +151,7 @@ def command(
     if recorded is not None:
         notes = check_run(recorded, aimed, given, partial) + aimed.misfits(recorded.path)
 
+    lost = measured(model, given, exact, executor_named(executors.split(",")[0]))
     result = execute(
         model,
         given,
@@ -193,6 +199,7 @@ def command(
         "same": same and (whole is None or whole.enough),
         **({} if whole is None else whole.as_json()),
         **made.as_json(),
+        **accuracy_json(lost),
         **({"memory": {n: m.as_dict() for n, m in held.items()}} if memory else {}),
     }
 
@@ -215,6 +222,7 @@ def command(
             say(said, command=True)
             if said.endswith(f" {ANY_DUMP}"):
                 say(f"{ANY_DUMP}: {HOW_DUMPED}")
+        show_accuracy(lost, exact)
         for number, found in held.items():
             say(f"memory of delegate {number} as a whole: {found}")
         if dump:

@@ -1,0 +1,114 @@
+"""run --float: what each operator loses is what NumPy says of dumped bytes and of the modules' own outputs in torch."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from refsim.cli import main
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.factory import executor_named
+from refsim.exec.model import load
+from refsim.partition.accuracy import accuracy
+
+from .quantize import quantize
+
+
+class Residual(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Sequential(nn.Conv2d(4, 16, 3, padding=1), nn.ReLU())
+        self.second = nn.Sequential(nn.Conv2d(16, 16, 3, padding=1), nn.ReLU())
+        self.head = nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.head((self.second(x) + x).mean((2, 3)))
+
+
+def depthwise() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(4, 8, 1), nn.Conv2d(8, 8, 3, padding=1, groups=8), nn.ReLU(), nn.Conv2d(8, 12, 1)
+    )
+
+
+def upscaled() -> nn.Module:
+    return nn.Sequential(
+        nn.ConvTranspose2d(4, 8, 2, stride=2), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1), nn.PixelShuffle(2)
+    )
+
+
+#: The network, and the modules whose outputs the values of its operators are, in their order.
+NETWORKS = {
+    "residual": (Residual, ["first", "second", "head"], "conv2d|linear"),
+    "depthwise": (depthwise, ["0", "2", "3"], "conv2d"),
+    "upscaled": (upscaled, ["1", "2", "3"], "conv2d|shuffle"),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_errors_are_those_of_dumped_bytes(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
+    make, modules, pattern = NETWORKS[name]
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(1)
+    network, x = make().eval(), torch.randn(1, 4, 8, 8)
+    torch.export.save(quantize(network, (x,)), "q.pt2")
+    torch.export.save(torch.export.export(network, (x,)), "float.pt2")
+    x = x * 1.5  # beyond what was calibrated
+    right: dict[str, np.ndarray] = {}
+    for at in modules:
+        network.get_submodule(at).register_forward_hook(
+            lambda module, given, out, at=at: right.update({at: out.detach().double().numpy()})  # type: ignore[misc]
+        )
+    out = network(x).detach().numpy()
+    np.savez("in.npz", in0=x.numpy())
+    assert main(["lower", "q.pt2", "-o", "q.pte"]) == 0
+    capsys.readouterr()
+    words = ["run", "q.pte", "-i", "in.npz", "--float", "float.pt2"]
+    assert main([*words, "--dump", pattern, "dump", "-o", "out.npz", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["accuracy"]
+    assert main(words) == 0 and "the most costly first" in capsys.readouterr().out
+    rows = {row["value"]: row for row in found["operators"]}
+    dumped = [json.loads(path.read_text()) for path in Path("dump").glob("*.json")]
+    dumped.sort(key=lambda info: (info["value"].partition("_")[0], info["node"]))
+    assert not found["missing"] and len(dumped) == len(modules)
+    for info, at in zip(dumped, modules, strict=True):
+        raw = Path("dump", f"{info['value']}.bin").read_bytes()
+        ints = PackedBuffer.from_raw(raw, info["shape"], info["layout"]).unpack().astype(np.float64)
+        scale = info.get("scale") or 1 / info["inv_scale"]
+        real = ((ints - info["zero_point"]) * scale).reshape(right[at].shape)
+        error, row = np.abs(real - right[at]), rows[info["value"]]
+        assert row["sqnr"] == pytest.approx(
+            10 * np.log10((right[at] ** 2).sum() / (error**2).sum()), rel=1e-3
+        )
+        assert row["largest"] == pytest.approx(error.max() / scale, rel=1e-3)
+        assert row["mean"] == pytest.approx(error.mean() / scale, rel=1e-3)
+    whole = np.load("out.npz")["out0"].astype(np.float64)
+    assert found["outputs"][0] == pytest.approx(
+        10 * np.log10((out**2).sum() / ((whole - out) ** 2).sum()), rel=1e-3
+    )
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1.0)
+    assert any(row["saturated"] > 0 for row in rows.values())
+
+
+def test_the_layer_that_was_made_bad_comes_first(tmp_path: Path) -> None:
+    """One weight of a layer is so large that the rest of its row are rounded to nothing."""
+    torch.manual_seed(2)
+    network, x = depthwise().eval(), torch.randn(1, 4, 8, 8)
+    with torch.no_grad():
+        network[3].weight[:, 0] *= 400
+        network[1].weight[0] *= 1e-2
+    from refsim.partition.container import write
+    from refsim.partition.lower import lower
+
+    path = tmp_path / "m.pte"
+    path.write_bytes(write(lower(quantize(network, (x,)))))
+    found = accuracy(load(path), [x.numpy()], torch.export.export(network, (x,)), executor_named("cpu"))
+    assert found.losses[0].place == "convolution_2" and found.losses[0].own == min(
+        row.own for row in found.losses
+    )
