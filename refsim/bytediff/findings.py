@@ -67,6 +67,11 @@ class Findings:
         return self.evidence.desc
 
     @property
+    def configuration(self) -> str:
+        """Shapes, layouts and parameters of the call that wrote the buffer, in one line; empty if it is not known."""
+        return "" if self.evidence.bound is None else self.evidence.bound.case.configuration
+
+    @property
     def illegal(self) -> int:
         """Differing cells that the chosen profile does not explain."""
         return self.differing - (self.legal[self.profile][0] if self.profile else 0)

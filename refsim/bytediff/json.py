@@ -13,6 +13,7 @@ def render(findings: Findings) -> dict[str, Any]:
     """Dicts, lists, numbers and strings; docs/json.md lists the keys."""
     return {
         "title": findings.title,
+        "configuration": findings.configuration,
         "shape": list(findings.desc.shape),
         "layout": findings.desc.layout.name,
         "same": findings.same,

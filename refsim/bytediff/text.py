@@ -23,6 +23,8 @@ def styled(findings: Findings, width: int | None = None, way: str = "") -> Itera
     ``way`` says how to see what lists leave out.
     """
     yield verdict(findings), "same" if findings.same else "different"
+    if findings.configuration and not findings.same:
+        yield f"  {findings.configuration}", ""
     for count in findings.counts:
         note = "" if count.compared else " (not compared)"
         yield f"  {count.kind:<20} {count.differing:>8} of {counted(count.bytes, 'byte', 'differ')}{note}", ""

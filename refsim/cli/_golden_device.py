@@ -190,6 +190,7 @@ def _show_judged(found: Certificate) -> None:
     ]
     for row in told[:MOST_SHOWN]:
         say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
+        say(f"  {row.bound.case.configuration}")
     say_rest(len(told))
     for name, text in found.as_json()["known"].items():
         say(f"known defect {name}: {text}")

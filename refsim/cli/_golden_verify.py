@@ -110,6 +110,7 @@ def verify(
         "--isa": isa,
     }
     asked = [word for name, value in given.items() if value for word in (name, str(value))]
+    configured = checks.configurations(corpus, failed)
     table = checks.tally(found)
     refused = checks.refusals(found)
     seconds = time.monotonic() - begin
@@ -120,14 +121,14 @@ def verify(
         "executors": {name: dict(counts) for name, counts in table.items()},
         "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
         "ours": checks.instead(found),
-        "failures": [_failure(r) for r in failed], "same": same,
+        "failures": [_failure(r, configured) for r in failed], "same": same,
     }  # fmt: skip
 
     def show() -> None:
         say_all(f"{corpus.root}: {text}" for text in damaged)
         _print_counts(found, table, refused)
         for result in failed[:MOST_SHOWN]:
-            _print_failure(result, names, asked)
+            _print_failure(result, names, asked, configured)
         for case, lines in _apart(failed):
             say_lines(
                 [
@@ -193,17 +194,22 @@ def _named(result: Checked) -> tuple[str, bool]:
     return result.case.removesuffix(BYTES), result.case.endswith(BYTES)
 
 
-def _failure(result: Checked) -> dict[str, Any]:
+def _failure(result: Checked, configured: Mapping[str, str]) -> dict[str, Any]:
     case, stored = _named(result)
-    return {**result.as_json(), "case": case, "stored": stored}
+    like = {"configuration": configured[case]} if case in configured else {}
+    return {**result.as_json(), **like, "case": case, "stored": stored}
 
 
-def _print_failure(result: Checked, executors: Sequence[str], asked: Sequence[str] = ()) -> None:
+def _print_failure(
+    result: Checked, executors: Sequence[str], asked: Sequence[str], configured: Mapping[str, str]
+) -> None:
     """A case that failed, and the command that checks it again, with the options that were ``asked`` for."""
     detail = result.detail
     case, stored = _named(result)
     how = ", from its stored bytes" if stored else ""
     say(f"{case} {result.executor}: {result.status}{how} {detail.get('message', '')}".rstrip())
+    if case in configured:
+        say(f"  {configured[case]}")
     if "digest" in detail:
         say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:

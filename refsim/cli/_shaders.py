@@ -124,11 +124,13 @@ def print_findings(build: Build, outcome: FolderOutcome) -> None:
         say(f"note: {kind}: {module} {what}, in {counted(cases, 'case')}")
     for tried in outcome.unsafe:
         say(f"{tried.candidate.name} has the right bytes, but not for certain")
+        say(f"  {tried.candidate.bound.case.configuration}")
         print_faults(tried)
         say(f"  again: {again(build, tried)}", command=True)
     explained = {id(found.tried) for found in outcome.wrong}
     for tried in outcome.failed:
         say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
+        say(f"  {tried.candidate.bound.case.configuration}")
         print_faults(tried)
         if id(tried) not in explained:
             if tried.actual is not None:

@@ -1,4 +1,4 @@
-"""Check the golden corpus, show what it covers, or renew it."""
+"""Check the golden corpus, find a case in it, show what it covers, or renew it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 
 import click
 
+from refsim.cli._golden_cases import list_cases, show_case
 from refsim.cli._golden_coverage import coverage
 from refsim.cli._golden_device import check, export
 from refsim.cli._golden_regen import new, regen
@@ -31,8 +32,8 @@ class Subverbs(Named):
 
 @click.group("golden", cls=Subverbs)
 def command() -> None:
-    """Check, count, renew or extend the golden corpus. Every subverb takes --json."""
+    """Check, list, count, renew or extend the golden corpus. Every subverb takes --json."""
 
 
-for _verb in (export, check, regen, new, verify, coverage):
+for _verb in (list_cases, show_case, export, check, regen, new, verify, coverage):
     command.add_command(_verb)

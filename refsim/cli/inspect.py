@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -91,7 +92,14 @@ def command(
     origin: str | None,
     threads: int,
 ) -> Result:
-    """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved."""
+    """Show how FILE, a .pte or a delegate blob, would be executed, with all layouts resolved.
+
+    FILE may also be a case, as replay names it: OPERATOR/NUMBER is one of the golden corpus.
+    """
+    if not os.path.isfile(file) and (case := _case(file)) is not None:
+        if any((explorer, html, as_plan, routes, runner, given, family, origin)):
+            raise click.UsageError(f"{file} is a case, which takes no options but --json")
+        return case
     aimed = opened(file, family, runs=as_plan, shaped=lambda model: at_shapes(model, given), release=release)
     model = aimed.model
     if routes and not as_plan:
@@ -133,6 +141,17 @@ def command(
         say(pointer(model.path, release), command=True)
 
     return Result({**facts, **made.as_json()}, show)
+
+
+def _case(name: str) -> Result | None:
+    """What a name of a case calls; None for another name."""
+    from refsim.golden.named import is_name  # files need nothing of the corpus
+
+    if not is_name(name):
+        return None
+    from refsim.cli._golden_cases import described
+
+    return described(name)
 
 
 def taken_kernels(model: Model, runner: str | None) -> dict[tuple[int, int], str]:

@@ -12,11 +12,10 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
-from refsim.exec.trace import bound_of
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer, stored
-from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.binding import BoundCase, bound_of
 
 Held = PackedBuffer | np.ndarray
 

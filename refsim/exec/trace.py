@@ -16,11 +16,8 @@ from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event
-from refsim.ops.base.arg import Kind
-from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.case import Case
+from refsim.ops.base.binding import BoundCase, bound_of
 from refsim.ops.base.prepared import Prepared
-from refsim.ops.base.spec import Call
 
 
 @dataclass(frozen=True)
@@ -121,17 +118,6 @@ def unwatched(
     return outputs, [
         f"out{n}" for n, (ours, theirs) in enumerate(pairs) if ours.tobytes() != theirs.tobytes()
     ]
-
-
-def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
-    """A call of a graph as a case: parameters and layouts are spelled out, and the data is what the call got."""
-    params = {
-        arg.name: getattr(call.params, arg.name)
-        for arg in call.op.of_kind(Kind.PARAM)
-        if getattr(call.params, arg.name, None) is not None
-    }
-    shapes = {name: (buffer.desc.shape, str(buffer.desc.layout)) for name, buffer in inputs.items()}
-    return BoundCase(Case(call.op.name, params, shapes, str(call.out.layout)), call, dict(inputs))
 
 
 def find_node(model: Model, text: str) -> tuple[int, Node]:

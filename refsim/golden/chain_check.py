@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Checked, comp
 from refsim.golden.judge import SAME
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import logical, stored
-from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.case import Case
+from refsim.ops.base.binding import BoundCase, bound_of
 from refsim.ops.base.target import Target
 
 #: What is said of a wrong chain whose values are right if every one is observed.
@@ -120,6 +120,5 @@ def _bound(graph: Graph, node: Node, values: Values) -> BoundCase | None:
     if node.prepared is None:
         return None
     inputs = {name: held for name, v in node.inputs.items() if isinstance(held := values[v], PackedBuffer)}
-    call = node.prepared.call
-    about = Case(call.op.name, {}, {}, str(call.out.layout), note=f"{graph.where}, {node}")
-    return BoundCase(about, call, inputs)
+    found = bound_of(node.prepared.call, inputs)
+    return replace(found, case=replace(found.case, note=f"{graph.where}, {node}"))

@@ -11,13 +11,12 @@ from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.exec.executor import Executor
-from refsim.exec.trace import bound_of
 from refsim.formats import recordings
 from refsim.formats.recordings import RecordedDifferences, Recording
 from refsim.golden.check import ACCEPTED, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged
 from refsim.golden.store import default_root
-from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.binding import BoundCase, bound_of
 from refsim.ops.base.target import Target
 
 DIFFERENCES = "differences.json"

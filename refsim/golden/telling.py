@@ -25,7 +25,7 @@ from refsim.formats.recordings import Recording
 from refsim.golden import coverage
 from refsim.golden.rules import RULES, case, case_name
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.binding import BoundCase, bind, bound_of
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Behaviour, Target
@@ -79,8 +79,8 @@ class TellingCase:
             return bind(self.case, Target(runtime=self.runtime))
         recording = self.recording
         assert recording is not None
-        about = Case(self.op, {}, {}, recording.out_layout, note=recording.id)
-        return BoundCase(about, recording.call(), recording.inputs())
+        found = bound_of(recording.call(), recording.inputs())
+        return replace(found, case=replace(found.case, note=recording.id))
 
     @cached_property
     def expected(self) -> PackedBuffer:

@@ -305,6 +305,14 @@ def idle(results: Sequence[Checked]) -> dict[str, str]:
     return {name: text for name, text in why.items() if name not in took}
 
 
+def configurations(corpus: Corpus, results: Sequence[Checked]) -> dict[str, str]:
+    """Case -> its shapes, layouts and parameters in one line; chains have none."""
+    names = {result.case.removesuffix(BYTES) for result in results}
+    operators = {name.partition("/")[0] for name in names} - {CHAINS}
+    entries = (entry for op in sorted(operators) for entry in corpus.entries(op))
+    return {entry.name: entry.case.configuration for entry in entries if entry.name in names}
+
+
 def profiles(results: Sequence[Checked]) -> dict[str, str]:
     """Executor -> the profile that explains most of its bytes that are legal under another than they should be."""
     found: dict[str, Counter[str]] = {}

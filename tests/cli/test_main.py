@@ -228,7 +228,7 @@ def test_nobody_reads_what_is_printed(given: list[str], models: Path) -> None:
         ("golden verify --seconds 0", "'--seconds': 0.0 is no number from 0.1 on"),
         ("probe x", "'x' is no whole number from 0 on"),
         ("nonesuch", "refsim --help says what each does"),
-        ("golden nonesuch", "regen, verify; refsim golden --help says what each does"),
+        ("golden nonesuch", "show, verify; refsim golden --help says what each does"),
     ],
 )
 def test_a_wrong_command_line_says_what_to_type(given: str, said: str, refsim) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -27,6 +28,17 @@ class BoundCase:
     case: Case
     call: Call
     inputs: dict[str, PackedBuffer]
+
+
+def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:
+    """A call of a graph as a case: parameters and layouts are spelled out, and the data is what the call got."""
+    params = {
+        arg.name: getattr(call.params, arg.name)
+        for arg in call.op.of_kind(Kind.PARAM)
+        if getattr(call.params, arg.name, None) is not None
+    }
+    shapes = {name: (buffer.desc.shape, str(buffer.desc.layout)) for name, buffer in inputs.items()}
+    return BoundCase(Case(call.op.name, params, shapes, str(call.out.layout)), call, dict(inputs))
 
 
 def bind(case: Case, target: Target | None = None) -> BoundCase:

@@ -8,6 +8,7 @@ from math import isfinite
 from typing import Any
 
 from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.layout import layout as layout_named
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,20 @@ class Case:
         data = f" style={self.style}{' poison' if self.poison else ''}" if self.style != "random" else ""
         return f"{self.op} {inputs} out:{self.out_layout} {params} seed={self.seed}{data}{note}"
 
+    @property
+    def configuration(self) -> str:
+        """Shapes, layouts and parameters in one line, without the scales and the seed."""
+        inputs = [
+            f"{name}={as_text(shape)}:{layout_named(stored)}" for name, (shape, stored) in self.inputs.items()
+        ]
+        values = {name: one for name, one in {**self.params, **self.features}.items() if "scale" not in name}
+        params = [f"{name}={as_text(one)}" for name, one in values.items() if one is not None]
+        data = [
+            *([f"style={self.style}"] if self.style != "random" else []),
+            *(["poison"] if self.poison else []),
+        ]
+        return " ".join([*inputs, f"out:{layout_named(self.out_layout)}", *params, *data])
+
     def changed(self, **changes: Any) -> Case:
         """The case with other values by name: a shape or a layout of an input, ``out`` (its layout), a parameter or a
         feature. What is neither yet is a feature if `FEATURES` knows it, else a parameter."""
@@ -53,6 +68,11 @@ class Case:
     def refused(self, error: type[Exception], match: str, **changes: Any) -> ErrorCase:
         """The case with these changes, as one that must be refused."""
         return ErrorCase(self.changed(**changes), error, match)
+
+
+def as_text(value: Any) -> str:
+    """A shape or another value: ``1x8x4x4``."""
+    return "x".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 @dataclass(frozen=True)

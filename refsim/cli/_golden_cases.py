@@ -1,0 +1,176 @@
+"""golden list and golden show: which cases the corpus has, and what one of them calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+import click
+
+from refsim.cli._options import LIMIT, root_option
+from refsim.cli._output import print_table, say, shape_text
+from refsim.cli._verb import Result, verb
+from refsim.core import choices
+from refsim.core.counted import counted
+from refsim.core.errors import ParameterError
+from refsim.core.layout import layout
+from refsim.golden.named import open_case
+from refsim.golden.store import Corpus
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.case import Case, as_text
+
+#: Option -> the parameter or feature that it asks for.
+ASKED = {
+    "kernel": "kernel_size",
+    "stride": "stride",
+    "padding": "padding",
+    "dilation": "dilation",
+    "groups": "groups",
+    "activation": "activation",
+}
+
+
+def asked_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """An option for each row of `ASKED`."""
+    for name, parameter in reversed(ASKED.items()):
+        help_text = f"Only cases with this {parameter.replace('_', ' ')}."
+        function = click.option(f"--{name}", metavar="VALUE", help=help_text)(function)
+    return function
+
+
+@verb("list", "q8ta_conv2d* --kernel 3x3 --stride 2")
+@click.argument("filters", metavar="[FILTER]...", nargs=-1)
+@root_option
+@click.option("--op", "operator", metavar="NAME", help="Only cases of this operator; * stands for anything.")
+@click.option("--layout", "-l", "layouts", multiple=True, help="Only cases with a tensor in this layout.")
+@click.option(
+    "--shape", "-s", metavar="SHAPE", help="Only cases with an input of this shape: 1x8x4x4, *x8x*x*."
+)
+@asked_options
+@click.option(
+    "--where", "others", multiple=True, metavar="NAME=VALUE", help="The same for any other parameter."
+)
+@click.option(
+    "--limit", type=click.IntRange(0), default=2 * LIMIT, show_default=True, help="How many to list; 0: all."
+)
+def list_cases(
+    filters: tuple[str, ...],
+    root: str | None,
+    operator: str | None,
+    layouts: tuple[str, ...],
+    shape: str | None,
+    others: tuple[str, ...],
+    limit: int,
+    **asked: str | None,
+) -> Result:
+    """List cases of the corpus, each with its shapes, layouts and parameters in one line.
+
+    FILTER is a pattern of names: q8ta_add, q8ta_conv2d*, or q8ta_add/00*. VALUE 2 means 2x2 too.
+    """
+    corpus = Corpus.at(root)
+    named = [layout(one).name for one in layouts]
+    values = {ASKED[name]: value for name, value in asked.items() if value is not None} | _pairs(others)
+
+    def fits(case: Case) -> bool:
+        held = {**case.params, **case.features}
+        shapes = [as_text(dims) for dims, _ in case.inputs.values()]
+        used = {layout(one).name for one in (*(one for _, one in case.inputs.values()), case.out_layout)}
+        return (
+            used.issuperset(named)
+            and (shape is None or any(fnmatchcase(one, shape.replace(",", "x")) for one in shapes))
+            and all(name in held and _is(held[name], value) for name, value in values.items())
+        )
+
+    wanted = [
+        op for op in corpus.operators()
+        if (operator is None or fnmatchcase(op, operator))
+        and (not filters or any(fnmatchcase(op, one.partition("/")[0]) for one in filters))
+    ]  # fmt: skip
+    found = [
+        (entry.name, entry.case) for op in wanted for entry in corpus.entries(op)
+        if _called(entry.name, filters) and fits(entry.case)
+    ]  # fmt: skip
+    if not found:
+        names = wanted or [choices.need(operator or filters[0], corpus.operators())]
+        raise ParameterError(
+            "golden list",
+            "no case fits",
+            got=" ".join(filters) or None,
+            need=f"other filters of {choices.listed(names)}",
+        )
+    rows = [{"case": name, "operator": case.op, "configuration": case.configuration} for name, case in found]
+
+    def show() -> None:
+        cut = found[: limit or None]
+        print_table(("case", "configuration"), [(name, case.configuration) for name, case in cut])
+        if len(found) > len(cut):
+            say(choices.more(len(found) - len(cut), "--limit 0 lists all"))
+        say(counted(len(found), "case"))
+
+    return Result({"cases": rows}, show)
+
+
+def _called(name: str, filters: tuple[str, ...]) -> bool:
+    return not filters or any(fnmatchcase(name, one if "/" in one else f"{one}/*") for one in filters)
+
+
+def _pairs(others: tuple[str, ...]) -> dict[str, str]:
+    wrong = next((one for one in others if "=" not in one), None)
+    if wrong is not None:
+        raise click.UsageError(f"--where {wrong}: not NAME=VALUE")
+    return {name: value for name, _, value in (one.partition("=") for one in others)}
+
+
+def _is(held: Any, value: str) -> bool:
+    """Whether a parameter has a value as a command line says it: 3x2, or 3 for 3x3."""
+    text = as_text(held).casefold()
+    same = isinstance(held, tuple | list) and {str(one) for one in held} == {value}
+    return same or fnmatchcase(text, value.casefold().replace(",", "x"))
+
+
+@verb("show", "q8ta_conv2d_pw/0258")
+@click.argument("case")
+def show_case(case: str) -> Result:
+    """Show what CASE calls: the operator, its tensors and its parameters. CASE is named as for replay."""
+    return described(case)
+
+
+def described(name: str) -> Result:
+    """The call of a case as the result of a verb."""
+    bound = open_case(name).bound
+    call, case = bound.call, bound.case
+    held: Mapping[str, Any] = {
+        arg.name: getattr(call.params, arg.name)
+        for arg in call.op.of_kind(Kind.PARAM)
+        if getattr(call.params, arg.name, None) is not None
+    }
+    tensors: list[dict[str, Any]] = [
+        {"name": one, "shape": list(desc.shape), "layout": desc.layout.short_name, "bytes": desc.nbytes}
+        for one, desc in call.tensors.items()
+    ]
+    consts: list[dict[str, Any]] = [
+        {"name": one, "shape": list(array.shape), "dtype": str(array.dtype)}
+        for one, array in call.consts.items()
+        if array is not None
+    ]
+    data = {"seed": case.seed, "style": case.style, "poison": case.poison}
+    facts = {
+        "operator": call.op.name, "configuration": case.configuration, "tensors": tensors, "constants": consts,
+        "parameters": {key: as_text(value) for key, value in held.items()}, "data": data,
+    }  # fmt: skip
+
+    def show() -> None:
+        say(f"{name}: {call.op.name}")
+        for one in tensors:
+            say(
+                f"  {one['name']}: {shape_text(one['shape'])} {one['layout']}, {counted(one['bytes'], 'byte')}"
+            )
+        for one in consts:
+            say(f"  {one['name']}: {shape_text(one['shape'])} {one['dtype']}")
+        for key, value in held.items():
+            say(f"  {key}: {as_text(value)}")
+        say(f"  data: {', '.join(f'{key} {value}' for key, value in data.items())}")
+        say(f"run it: refsim replay {name}", command=True)
+
+    return Result({"file": name, "call": facts}, show)
