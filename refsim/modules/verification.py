@@ -94,7 +94,8 @@ class Verification:
     ``pattern`` these are all cases and recordings whose names match it, and no others. ``refusal`` says why
     the executor's modules do not compute a call, which is left out; for kernels on ``flat`` tensors it is changed if
     that helps. ``layouts`` are those that kernels take, by operator and argument. ``runtime``: whose kernels they are,
-    of which there are no recordings then. The first ``sanitized`` cases of each operator go through the executor's sanitizers as well, with so many ``repeats``.
+    of which there are no recordings then. The first ``sanitized`` cases of each operator go through the executor's
+    sanitizers as well, with so many ``repeats``.
     """
 
     def __init__(
