@@ -60,6 +60,19 @@ def refused(path: str | PathLike[str], release: str) -> str | None:
     return errors[0].what if errors else None
 
 
+def refused_values(blob: bytes, release: str) -> dict[int, str]:
+    """What the runtime refuses in a delegate's blob: the value that the call would write -> what is wrong."""
+    described = runtime(release)
+    method = blob_method(read_blob(blob), Target(runtime=described.behaviour))
+    writes = {call.number: call.operator.args[-1] for call in method.calls}
+    found = check_bytes(blob, release=release)
+    return {
+        writes[finding.place.node]: finding.what
+        for finding in reversed(found)
+        if finding.level is Level.ERROR and finding.place.node in writes
+    }
+
+
 def _place_in_list(finding: Finding) -> tuple[int, str, int, int, int]:
     place = finding.place
     numbers = (-1 if number is None else number for number in (place.delegate, place.node, place.value))

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from refsim.check.finding import Level
-from refsim.check.run import check_bytes
+from refsim.check.run import check_bytes, refused_values
 from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
 from refsim.cli._main import DIFFERENT, SAME
@@ -98,7 +98,8 @@ def command(
     from refsim.partition.container import write
     from refsim.partition.lower import lower
 
-    lowered = lower(exported, file, blocked)
+    refused = partial(refused_values, release=release) if release is not None else None
+    lowered = lower(exported, file, blocked, refused)
     if explain is not None:
         lines = report.explain(lowered, explain)
         return Result({"file": file, "explain": explain, "lines": lines}, partial(say_all, lines))
@@ -120,15 +121,15 @@ def command(
     made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
     made[LOWERED] = write(lowered)
     rows = check_bytes(made[LOWERED], file, release or RECORDED)
-    refused = [one.as_json() for one in rows if one.level is Level.ERROR]
-    content |= {"runtime": release or RECORDED, "runtime_errors": refused}
+    errors = [one.as_json() for one in rows if one.level is Level.ERROR]
+    content |= {"runtime": release or RECORDED, "runtime_errors": errors}
     content["quantized"] = any(delegate.fused for delegate in lowered.delegates)
     files: dict[str, bytes] = {}
-    if output is not None and not wrong and (force or not refused):
+    if output is not None and not wrong and (force or not errors):
         files = _write(output, content, made)
     content["files"] = [{"file": name, "bytes": len(data)} for name, data in files.items()]
     status = DIFFERENT if wrong or not content["quantized"] else SAME
-    status = NOT_LOADED if refused and not force else status
+    status = NOT_LOADED if errors and not force else status
     return Result(content, partial(print_text, file, content, output), status)
 
 

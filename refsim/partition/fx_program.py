@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from refsim.partition.nodes import is_node, nodes_in
+from refsim.partition.nodes import MADE_FOR, is_node, nodes_in
 
 
 class InputKind(IntEnum):
@@ -159,7 +159,7 @@ class FxProgram:
         """A new node in front of ``before`` that calls ``target``; its result is like the fake tensor ``val``."""
         with self.graph.inserting_before(before):
             node = self.graph.create_node("call_function", target, tuple(args), kwargs or {})
-        node.meta["val"] = val
+        node.meta |= {"val": val, MADE_FOR: before.meta.get(MADE_FOR, before.name)}
         return node
 
     def clean(self) -> FxProgram:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,7 +13,7 @@ from refsim.core.errors import ParameterError
 from refsim.graph import memory
 from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import target_name
+from refsim.partition.nodes import MADE_FOR, NOT_FUSED, NOT_INSIDE, NOT_JOINED, target_name
 from refsim.partition.partitioner import propose
 from refsim.partition.passes import (
     decompose,
@@ -72,6 +72,8 @@ class Lowered:
     where: str = "program"
 
 
+#: What a runtime refuses in a delegate's blob: the value that the call would write -> why.
+Refused = Callable[[bytes], Mapping[int, str]]
 #: Passes before partitioning: to the operators that the delegate and the patterns know.
 PREPARE = (functional, scalars, remove_noops, mixed_types, dim_order)
 #: Passes over a delegate once it is fused: they simplify what is left in float.
@@ -93,23 +95,64 @@ def prepare(exported: ExportedProgram, where: str = "program") -> FxProgram:
     program = decompose.run(exported, where)
     for each in PREPARE:
         program = each.run(program)
+    for node in program.calls():
+        node.meta.pop(MADE_FOR, None)
     return program
 
 
-def lower(exported: ExportedProgram, where: str = "program", blocked: Collection[str] = ()) -> Lowered:
+def lower(
+    exported: ExportedProgram,
+    where: str = "program",
+    blocked: Collection[str] = (),
+    refused: Refused | None = None,
+) -> Lowered:
     """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all.
 
     ``blocked`` are operators that stay outside of delegates, as for ExecuTorch's ``operator_blocklist``:
     ``aten.mul.Tensor``, or ``aten.mul`` for all of its overloads. ParameterError for one that the program has not.
+    ``refused`` says what a runtime refuses: that is not fused, and then not delegated, until nothing more is refused.
     """
     with torch.no_grad():
         core = prepare(exported, where)
-        partitions = propose(core, _blocked(core, blocked))
-        sources, calls = divide(core, partitions.groups, where)
-        delegates = tuple(
-            lower_delegate(source, f"{where}: delegate {number}") for number, source in enumerate(sources)
-        )
+        names = _blocked(core, blocked)
+        found = _divided(core, where, names)
+        while refused is not None and avoid(found, refused):
+            found = _divided(core, where, names)
+    return found
+
+
+def _divided(core: FxProgram, where: str, blocked: Collection[str]) -> Lowered:
+    """The program, divided into delegates and lowered."""
+    partitions = propose(core, blocked)
+    sources, calls = divide(core, partitions.groups, where)
+    delegates = tuple(
+        lower_delegate(source, f"{where}: delegate {number}") for number, source in enumerate(sources)
+    )
     return Lowered(core, delegates, tuple(calls), partitions.refusals, partitions.unfused, where)
+
+
+def avoid(lowered: Lowered, refused: Refused) -> bool:
+    """Mark the nodes of the whole program that gave what a runtime refuses; whether there were any to mark."""
+    nodes = {node.name: node for node in lowered.core.calls()}
+    marked = False
+    for delegate in lowered.delegates:
+        anchors = {item.anchor for item in delegate.fused}
+        made = {number: name for name, number in delegate.serialized.values.items()}
+        inside = {node.name: node for node in delegate.program.graph.nodes}
+        for value, why in refused(delegate.serialized.blob(lowered.where)).items():
+            found = inside[made[value]]
+            node = nodes.get(found.meta.get(MADE_FOR, found.name))
+            if node is None:
+                continue
+            ways = {
+                NOT_FUSED: node.name in anchors,
+                NOT_JOINED: target_name(node) != target_name(found),
+                NOT_INSIDE: True,
+            }
+            mark = next((mark for mark, fits in ways.items() if fits and mark not in node.meta), None)
+            if mark is not None:
+                node.meta[mark], marked = why, True
+    return marked
 
 
 def _blocked(program: FxProgram, names: Collection[str]) -> set[str]:

@@ -29,6 +29,11 @@ CLONE_DIM_ORDER = "dim_order_ops._clone_dim_order.default"
 VIEW_COPY = "aten.view_copy.default"
 RELU = "aten.relu.default"
 PREPACK = "et_vk.prepack.default"
+#: Where a node of the whole program keeps why it may not be part of an int8 operator, joined with another float one, or
+#: in a delegate at all: a runtime's own words.
+NOT_FUSED, NOT_JOINED, NOT_INSIDE = "not fused", "not joined", "not inside"
+#: Where a node that a pass made keeps the name of the one for which it was made.
+MADE_FOR = "made for"
 #: Where a node keeps whether its shape, or its number, may change between runs.
 DYNAMIC = "dynamic"
 #: Python's functions that compute sizes, and torch's, by their names in delegates.

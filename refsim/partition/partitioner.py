@@ -12,7 +12,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 
 from refsim.partition.features import features_of
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import calls, only_user, target_name
+from refsim.partition.nodes import NOT_INSIDE, calls, only_user, target_name
 from refsim.partition.patterns import Match, find_all
 from refsim.partition.refusal import Refusal, refuse
 
@@ -32,7 +32,7 @@ class Support(OperatorSupportBase):
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
         if node.op != "call_function":
             return False
-        refusal = None if node in self.fused else self.refusal(node)
+        refusal = None if node in self.fused and NOT_INSIDE not in node.meta else self.refusal(node)
         if refusal is not None:
             self.refusals[node] = refusal
         return refusal is None
@@ -41,6 +41,8 @@ class Support(OperatorSupportBase):
         if calls(node, *_TRANSPOSES) and calls(only_user(node), *_PRODUCTS):
             # it goes where the product goes
             return self.refusal(only_user(node))
+        if NOT_INSIDE in node.meta:
+            return refuse("runtime", node, node.meta[NOT_INSIDE])
         if target_name(node) in self.blocked:
             return refuse("blocked", node)
         features = features_of(node)

@@ -16,6 +16,7 @@ CODES = {
     "high-dim": "a tensor has more dims than the operator takes",
     "blocked": "it was named with --block",
     "no-representation": "a tensor fits neither a texture nor a buffer layout that the operator takes",
+    "runtime": "the runtime that is meant refuses it",
     # delegated, but as a float operator between a dequantize and a quantize
     "input-float": "an input is not dequantized from a static int8 tensor",
     "output-float": "the output is not quantized, or used before it is",

@@ -12,6 +12,7 @@ import torch
 from refsim.cli import main
 from refsim.core.errors import FormatError
 from refsim.core.status import NOT_LOADED
+from refsim.graph.scalars import mended
 from refsim.partition import check as checking
 from refsim.partition.load import load
 
@@ -58,14 +59,19 @@ def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.Captur
 def test_writes_only_what_a_runtime_loads_and_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """WebGPU's takes no fused relu. It reads the alpha 1.0 of an addition, which is not stored as the integer 1."""
+    """WebGPU's takes no fused relu, which stays in float, and reads no alpha 1.0 that is stored as an integer."""
     import torch
 
-    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu")
-    assert done.status == NOT_LOADED and not (tmp_path / "none").exists()
-    forced = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu", "--force")
-    assert forced.status == 0 and (tmp_path / "none" / "model.pte").is_file()
-    assert "only activation='none' supported" in done.out and "is not written" in done.out
+    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "mixed", "--runtime", "webgpu", "--json")
+    content = json.loads(done.out)
+    assert done.status == 0 and not content["runtime_errors"] and content["quantized"]
+    kept = {(row["node"], row["code"]) for row in content["unfused"]}
+    assert kept == {(name, "runtime") for name in ("convolution", "convolution_1", "convolution_5", "addmm")}
+    outside = {row["node"] for row in content["refused"] if row["code"] == "runtime"}
+    assert outside == {"quantize_per_tensor_11", "dequantize_per_tensor_12"}
+    assert Done(capsys, "run", tmp_path / "mixed", "--random", "0", "--runtime", "webgpu").status == 0
+    data = (tmp_path / "mixed" / "model.pte").read_bytes()
+    assert not mended(data, "mixed")[1]
 
     class Residual(torch.nn.Module):
         def __init__(self) -> None:
@@ -82,6 +88,16 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     assert not json.loads(Done(capsys, "check", tmp_path / "some", "--runtime", "webgpu", "--json").out)[
         "findings"
     ]
+
+
+def test_what_cannot_be_avoided_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("refsim.cli.lower.refused_values", lambda blob, release: {})
+    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu")
+    assert done.status == NOT_LOADED and not (tmp_path / "none").exists()
+    forced = Done(capsys, "lower", MIXED, "-o", tmp_path / "none", "--runtime", "webgpu", "--force")
+    assert forced.status == 0 and (tmp_path / "none" / "model.pte").is_file()
 
 
 class Doubled(torch.nn.Module):

@@ -7,7 +7,7 @@ import sys
 from torch import fx
 
 from refsim.partition.fx_program import FxProgram, Operator
-from refsim.partition.nodes import RELU, argument, calls, target_name
+from refsim.partition.nodes import NOT_JOINED, RELU, argument, calls, target_name
 
 _CONVOLUTION = "aten.convolution.default"
 _HARDTANH = "aten.hardtanh.default"
@@ -24,7 +24,8 @@ def run(program: FxProgram) -> FxProgram:
     program = program.copy()
     for node in program.calls():
         source = argument(node, 0)
-        if target_name(node) in (RELU, _HARDTANH) and calls(source, _CONVOLUTION) and len(source.users) == 1:
+        joined = target_name(node) in (RELU, _HARDTANH) and calls(source, _CONVOLUTION)
+        if joined and len(source.users) == 1 and NOT_JOINED not in source.meta:
             new = program.call(source, TARGET, (*source.args, *_bounds(node)), node.meta["val"])
             node.replace_all_uses_with(new)
     return program.clean()

@@ -20,7 +20,7 @@ from torch import fx
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
 from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import shape_of, target_name
+from refsim.partition.nodes import NOT_FUSED, shape_of, target_name
 from refsim.partition.patterns import (
     add,
     convolution,
@@ -64,7 +64,9 @@ def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | Refusal] |
 
 
 def _ranked(match: Match) -> Match | Refusal:
-    """The match, with a note where upstream's kernel takes fewer dims; a refusal if the operator does."""
+    """The match, with a note where upstream's kernel takes fewer dims; a refusal if it may not be."""
+    if NOT_FUSED in match.anchor.meta:
+        return refuse("runtime", match.anchor, match.anchor.meta[NOT_FUSED])
     most = OPS[match.operator].max_rank
     rank = max(len(shape_of(item.node)) for item in (match.output, *match.inputs))
     if rank > most:
