@@ -16,9 +16,11 @@ from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.golden.named import open_case
+from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, as_text
+from refsim.ops.base.registry import OPS
 
 #: Option -> the parameter or feature that it asks for.
 ASKED = {
@@ -39,7 +41,7 @@ def asked_options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-@verb("list", "q8ta_conv2d* --kernel 3x3 --stride 2")
+@verb("list", "--kernel 3x3 --stride 2")
 @click.argument("filters", metavar="[FILTER]...", nargs=-1)
 @root_option
 @click.option("--op", "operator", metavar="NAME", help="Only cases of this operator; * stands for anything.")
@@ -66,7 +68,7 @@ def list_cases(
 ) -> Result:
     """List cases of the corpus, each with its shapes, layouts and parameters in one line.
 
-    FILTER is a pattern of names: q8ta_add, q8ta_conv2d*, or q8ta_add/00*. VALUE 2 means 2x2 too.
+    FILTER is a pattern of names: OPERATOR, PREFIX*, or OPERATOR/00*. VALUE 2 means 2x2 too.
     """
     corpus = Corpus.at(root)
     named = [layout(one).name for one in layouts]
@@ -129,7 +131,7 @@ def _is(held: Any, value: str) -> bool:
     return same or fnmatchcase(text, value.casefold().replace(",", "x"))
 
 
-@verb("show", "q8ta_conv2d_pw/0258")
+@verb("show", case_name(next(iter(OPS)), 5))
 @click.argument("case")
 def show_case(case: str) -> Result:
     """Show what CASE calls: the operator, its tensors and its parameters. CASE is named as for replay."""

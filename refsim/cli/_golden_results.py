@@ -30,6 +30,7 @@ def run(
     results: str | None,
     resume: bool,
     conditions: checks.Conditions,
+    tolerance: checks.Tolerance,
 ) -> tuple[int, list[Checked]]:
     """Check cases, those of whole operators too: (cases taken from earlier results, all results).
 
@@ -63,7 +64,7 @@ def run(
         _log(results, state, before) as log,
         progress("cases", sum(len(task.cases) for task in work)) as advance,
     ):
-        for rows in checks.run(corpus, work, executors, workers, seconds, conditions):
+        for rows in checks.run(corpus, work, executors, workers, seconds, conditions, tolerance):
             found.extend(rows)
             log(rows)
             advance()

@@ -60,6 +60,9 @@ MOST_APART = 3
     help="Append each case's results to this file as they come, as JSON lines.",
 )
 @click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
+@click.option("--all", "everything", is_flag=True,
+    help=f"Check all cases, and explain each wrong one; else {checks.ENOUGH} wrong cases of an operator are enough.",
+)  # fmt: skip
 @profile_option("the executors must have")
 @search_option
 @click.option(
@@ -78,6 +81,7 @@ def verify(
     seconds: float,
     results: str | None,
     resume: bool,
+    everything: bool,
     profile: Profile | None,
     threads: int,
     isa: str | None,
@@ -96,7 +100,8 @@ def verify(
     checks.check_executors(corpus, names, conditions)
     damaged = corpus.damaged()
     workers = workers or max(1, min(MOST_WORKERS, processors() // threads))
-    done, found = run(corpus, cases, names, workers, seconds, results, resume, conditions)
+    tolerance = checks.Tolerance(None if everything else checks.ENOUGH)
+    done, found = run(corpus, cases, names, workers, seconds, results, resume, conditions, tolerance)
     if results is not None:
         wrote(results)
     for name, reason in checks.idle(found).items():
@@ -121,7 +126,8 @@ def verify(
         "executors": {name: dict(counts) for name, counts in table.items()},
         "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
         "ours": checks.instead(found),
-        "failures": [_failure(r, configured) for r in failed], "same": same,
+        "failures": [_failure(r, configured) for r in failed], "causes": checks.causes(failed),
+        "not_checked": dict(tolerance.left), "same": same,
     }  # fmt: skip
 
     def show() -> None:
@@ -137,9 +143,24 @@ def verify(
                 ]
             )
         say_rest(len(failed))
+        _print_causes(failed, tolerance.left)
         say(f"{checked(found)}; {counted(len(failed), 'failure')}, {seconds:.0f} s")
 
     return Result(facts, show, SAME if same else DIFFERENT)
+
+
+def _print_causes(failed: Sequence[Checked], left: Mapping[str, int]) -> None:
+    """What is wrong with each kernel, and which operators had enough wrong cases."""
+    for row in checks.causes(failed):
+        told = choices.first(
+            [f"{name} ({n})" for name, n in row["causes"].items()], MOST_CAUSES, choices.IN_JSON
+        )
+        why = f"; likely cause of {row['explained']}: {told}" if told else ""
+        say(f"{row['operator']} on {row['executor']}: {counted(row['failed'], 'case')} failed{why}")
+    for op, count in left.items():
+        say(
+            f"{op}: {counted(count, 'case')} not checked after {checks.ENOUGH} wrong ones; --all checks them too"
+        )
 
 
 def _print_counts(
@@ -213,7 +234,7 @@ def _print_failure(
     if "digest" in detail:
         say(f"  the definition gives {detail['digest'][:16]}..., recorded is {detail['recorded'][:16]}...")
     if "differing" in detail:
-        say("; ".join((f"  {detail['differing']} differ", *detail["pattern"])))
+        say("; ".join((f"  {detail['differing']} differ", *detail.get("pattern", ()))))
     causes = detail.get("causes", ())
     for cause in causes[:MOST_CAUSES]:
         say(f"  likely cause: {cause}")

@@ -23,7 +23,7 @@ from refsim.cli import _progress
 from refsim.cli._document import OPTION, Document, Made
 from refsim.cli._output import say
 from refsim.cli._usage import EXAMPLE, usage
-from refsim.cli._verb import PROGRAM
+from refsim.cli._verb import GROUPS, PROGRAM
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
@@ -33,15 +33,6 @@ from refsim.formats.file import closed
 
 HERE = Path(__file__).parent
 PREFIX = "refsim: "
-#: The verbs by what a reader came for, in the order of the help.
-GROUPS = {
-    "Run and look": ("demo", "run", "inspect", "locate", "pack", "unpack"),
-    "Compare and find": ("compare", "diff", "bisect", "replay", "extract", "repeat"),
-    "Your device": ("doctor", "devices", "probe", "expose", "collect", "triage", "etdump"),
-    "Your kernels": ("shaders", "golden", "sweep"),
-    "Models": ("lower", "check", "mend"),
-    "Maintain": ("mutate", "schema"),
-}
 
 
 class Named(click.Group):

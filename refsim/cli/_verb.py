@@ -14,6 +14,15 @@ from refsim.core import table
 from refsim.core.status import SAME
 
 PROGRAM = "refsim"
+#: The verbs by what a reader came for, in the order of the help.
+GROUPS = {
+    "Run and look": ("demo", "run", "inspect", "locate", "pack", "unpack"),
+    "Compare and find": ("compare", "diff", "bisect", "replay", "extract", "repeat"),
+    "Your device": ("doctor", "devices", "probe", "expose", "collect", "triage", "etdump"),
+    "Your kernels": ("shaders", "golden", "sweep"),
+    "Models": ("lower", "check", "mend"),
+    "Maintain": ("mutate", "schema"),
+}
 
 
 class Lacking(click.UsageError):

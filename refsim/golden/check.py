@@ -51,6 +51,11 @@ class Checked:
         return {"case": self.case, "executor": self.executor, "status": self.status, **self.detail}
 
 
+def fails(results: Sequence[Checked]) -> bool:
+    """Whether a case is not as it must be on one of its executors."""
+    return any(result.status not in ACCEPTED for result in results)
+
+
 def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
     """Executor by name; raises what `executor_named` raises."""
     return {name: executor_named(name, threads) for name in names}
@@ -85,9 +90,13 @@ class AlreadyRan(Executor):
 
 
 def check_entries(
-    entries: Sequence[DigestEntry], executors: Mapping[str, Executor], profile: Profile | None = None
+    entries: Sequence[DigestEntry],
+    executors: Mapping[str, Executor],
+    profile: Profile | None = None,
+    explained: int | None = None,
 ) -> Iterator[list[Checked]]:
-    """As `check_entry` of each, but every executor runs all cases at once."""
+    """As `check_entry` of each, but every executor runs all cases at once; the first ``explained`` failures, or all,
+    are told with their causes."""
     bounds: dict[int, BoundCase] = {}
     for entry in entries:
         with contextlib.suppress(RefsimError):  # it is raised again when the case is checked
@@ -97,8 +106,12 @@ def check_entries(
         name: doing.during(f"{what} on {name}", AlreadyRan, executor, list(bounds.values()))
         for name, executor in executors.items()
     }
+    failed = 0
     for entry in entries:
-        yield list(check_entry(entry, ran, profile, bounds.get(entry.number)))
+        explain = explained is None or failed < explained
+        found = list(check_entry(entry, ran, profile, bounds.get(entry.number), explain))
+        failed += fails(found)
+        yield found
 
 
 def check_entry(
@@ -106,10 +119,12 @@ def check_entry(
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
     bound: BoundCase | None = None,
+    explain: bool = True,
 ) -> Iterator[Checked]:
     """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
 
-    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before.
+    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before. ``explain`` is
+    as for `run`.
     """
     try:
         bound = bind(entry.case) if bound is None else bound
@@ -121,7 +136,7 @@ def check_entry(
     detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
     yield Checked(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
     for name, executor in executors.items():
-        yield run(entry.name, name, executor, bound, expected, profile)
+        yield run(entry.name, name, executor, bound, expected, profile, explain)
 
 
 def check_stored(
@@ -129,6 +144,7 @@ def check_stored(
     entry: DigestEntry | None,
     executors: Mapping[str, Executor],
     profile: Profile | None = None,
+    explain: bool = True,
 ) -> Iterator[Checked]:
     """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
@@ -139,7 +155,7 @@ def check_stored(
         detail = _drawn_alike(bound, bind(entry.case))
     yield Checked(name, DEFINE, DIFFERENT if detail else SAME, detail)
     for executor_name, executor in executors.items():
-        yield run(name, executor_name, executor, bound, stored.expected, profile)
+        yield run(name, executor_name, executor, bound, stored.expected, profile, explain)
 
 
 def run(
@@ -230,6 +246,7 @@ def compared(
         "differing": report.differing,
         "pattern": list(report.pattern),
         "causes": [str(cause) for cause in report.causes],
+        "named": [cause.name for cause in report.causes],
         **({} if two is None else {"alike": two.as_json()}),
     }
 

@@ -22,7 +22,7 @@ from refsim.exec.task_threads import served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
 from refsim.golden.chain import CHAINS
-from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Checked
+from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Checked, fails
 from refsim.golden.judge import LEGAL
 from refsim.golden.store import SUMS, Corpus, DigestEntry, file_sha256
 from refsim.golden.worker import Checker
@@ -31,6 +31,8 @@ WHERE = "golden verify"
 DIGESTS = "digests"
 CHUNK = 100
 CASE_SECONDS = 120.0  # without compilation
+#: Wrong cases of an operator after which its other cases are left out, and how many of them are explained.
+ENOUGH, EXPLAINED = 20, 3
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,27 @@ class Task:
     def key(self, case: str) -> str:
         """The case's name in results."""
         return f"{case}{BYTES}" if self.kind == "bytes" else case
+
+
+class Tolerance:
+    """How many wrong cases of each operator there were, in all processes: after ``most`` the operator has enough.
+
+    None for ``most``: never. ``left`` counts the cases that were not checked, by operator.
+    """
+
+    def __init__(self, most: int | None = None) -> None:
+        self.most, self.left = most, Counter[str]()
+        self._wrong: Counter[str] = Counter()
+
+    def add(self, op: str, results: Sequence[Checked]) -> None:
+        self._wrong[op] += fails(results)
+
+    def enough(self, op: str) -> bool:
+        return self.most is not None and self._wrong[op] >= self.most
+
+    def explained(self, op: str) -> int | None:
+        """How many more wrong cases of an operator are explained; None for all."""
+        return None if self.most is None else max(0, min(EXPLAINED, self.most) - self._wrong[op])
 
 
 @dataclass(frozen=True)
@@ -95,15 +118,16 @@ def run(
     workers: int = 1,
     seconds: float = CASE_SECONDS,
     conditions: Conditions | None = None,
+    tolerance: Tolerance | None = None,
 ) -> Iterator[list[Checked]]:
-    """The results of every case, as they come.
+    """The results of every case, as they come; of operators with enough wrong cases (``tolerance``) of no others.
 
     Raises what `executor_named` raises if an executor cannot be opened, DeviceError if the process dies over that. A
     worker that dies later or takes longer than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and
     goes on with a new process.
     """
     servers = [
-        _CaseServer(corpus.root, executors, seconds, conditions or Conditions())
+        _CaseServer(corpus.root, executors, seconds, conditions or Conditions(), tolerance or Tolerance())
         for _ in range(max(1, min(workers, len(work))))
     ]
     return served(WHERE, work, servers)
@@ -112,8 +136,15 @@ def run(
 class _CaseServer:
     """A process that checks cases for one thread; a new one when it has died."""
 
-    def __init__(self, root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> None:
-        self._start = (root, executors, seconds, conditions)
+    def __init__(
+        self,
+        root: Path,
+        executors: Sequence[str],
+        seconds: float,
+        conditions: Conditions,
+        tolerance: Tolerance,
+    ) -> None:
+        self._start, self._tolerance = (root, executors, seconds, conditions), tolerance
         self._worker: Worker | None = None
         self._batch = 1
         self.stopped = False
@@ -125,18 +156,23 @@ class _CaseServer:
         size = self._batch if task.kind == DIGESTS else 1
         for at in range(0, len(task.cases), size):
             cases = task.cases[at : at + size]
-            if size > 1 and (found := self._many(cases)) is not None:
-                yield from found
-            else:
-                yield from self._each(task, cases)
+            if self._tolerance.enough(task.op):
+                self._tolerance.left[task.op] += len(task.cases) - at
+                return
+            found = self._many(task.op, cases) if size > 1 else None
+            for results in self._each(task, cases) if found is None else found:
+                self._tolerance.add(task.op, results)
+                yield results
 
-    def _many(self, cases: Sequence[str]) -> list[list[Checked]] | None:
+    def _many(self, op: str, cases: Sequence[str]) -> list[list[Checked]] | None:
         """The results of cases that are checked at once; None if they have to be checked one by one."""
         if (worker := self._ready()) is None:
             return None
         seconds = self._start[2] * len(cases)
         with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
-            found: list[list[Checked]] = worker.call("check_many", list(cases), seconds=seconds)
+            found: list[list[Checked]] = worker.call(
+                "check_many", list(cases), self._tolerance.explained(op), seconds=seconds
+            )
             return found
         return None
 
@@ -145,7 +181,8 @@ class _CaseServer:
         for case in cases:
             if (worker := self._ready()) is None:
                 return
-            yield _checked(worker, task, case, executors, seconds)
+            explain = self._tolerance.explained(task.op) != 0
+            yield _checked(worker, task, case, executors, seconds, explain)
 
     def _ready(self) -> Worker | None:
         """A process that lives; None if the work was stopped."""
@@ -192,11 +229,11 @@ def _started(root: Path, executors: Sequence[str], seconds: float, conditions: C
 
 
 def _checked(
-    worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float
+    worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float, explain: bool
 ) -> list[Checked]:
     """What a worker says of a case; ``crashed`` or ``timeout`` if that was its end."""
     try:
-        found: list[Checked] = worker.call("check", task.kind, case, seconds=seconds)
+        found: list[Checked] = worker.call("check", task.kind, case, explain, seconds=seconds)
         return found
     except RefsimError as error:
         status = TIMEOUT if isinstance(error, Silent) else CRASHED
@@ -311,6 +348,27 @@ def configurations(corpus: Corpus, results: Sequence[Checked]) -> dict[str, str]
     operators = {name.partition("/")[0] for name in names} - {CHAINS}
     entries = (entry for op in sorted(operators) for entry in corpus.entries(op))
     return {entry.name: entry.case.configuration for entry in entries if entry.name in names}
+
+
+def causes(failed: Sequence[Checked]) -> list[dict[str, Any]]:
+    """Of each operator on each executor: how many cases failed, of how many a cause was sought, and the likeliest."""
+    found: dict[tuple[str, str], list[Checked]] = {}
+    for result in failed:
+        found.setdefault((result.case.partition("/")[0], result.executor), []).append(result)
+    rows = []
+    for (op, executor), results in found.items():
+        told = [result.detail["named"] for result in results if "named" in result.detail]
+        first = Counter(names[0] if names else "no known cause fits" for names in told)
+        rows.append(
+            {
+                "operator": op,
+                "executor": executor,
+                "failed": len(results),
+                "explained": len(told),
+                "causes": dict(first.most_common()),
+            }
+        )
+    return rows
 
 
 def profiles(results: Sequence[Checked]) -> dict[str, str]:

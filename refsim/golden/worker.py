@@ -33,18 +33,18 @@ class Checker:
             else max((e.batch for e in executors), default=1)
         )
 
-    def check_many(self, cases: Sequence[str]) -> list[list[Checked]]:
-        """The results of each of several cases of the digests of one operator."""
+    def check_many(self, cases: Sequence[str], explained: int | None = None) -> list[list[Checked]]:
+        """The results of each of several cases of the digests of one operator; ``explained`` failures with causes."""
         self._load(cases[0].partition("/")[0])
         entries = [self._entries[int(case.partition("/")[2])] for case in cases]
-        return list(check_entries(entries, self.executors, self.profile))
+        return list(check_entries(entries, self.executors, self.profile, explained))
 
     def _load(self, op: str) -> None:
         if op != self._op:
             self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
             self._op = op
 
-    def check(self, kind: str, case: str) -> list[Checked]:
+    def check(self, kind: str, case: str, explain: bool = True) -> list[Checked]:
         """The results of a case: of its stored ``bytes``, or of its line of ``digests``; or those of a chain."""
         op, _, number = case.partition("/")
         if kind == CHAINS:
@@ -53,5 +53,6 @@ class Checker:
         self._load(op)
         if kind == "bytes":
             stored, entry = self.corpus.stored_case(case), self._entries.get(int(number))
-            return list(check_stored(stored, entry, self.executors, self.profile))
-        return list(check_entry(self._entries[int(number)], self.executors, self.profile))
+            return list(check_stored(stored, entry, self.executors, self.profile, explain))
+        found = check_entry(self._entries[int(number)], self.executors, self.profile, None, explain)
+        return list(found)

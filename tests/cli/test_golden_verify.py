@@ -16,6 +16,7 @@ from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
 from refsim.golden import chain_rules, verify
 from refsim.golden.check import BYTES, Checked
+from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, write_sums
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +57,7 @@ def test_verify_and_coverage_count_the_same_cases(small: Path, refsim) -> None:
 def test_the_help_has_whole_sentences(refsim) -> None:
     """A dot within a word, as in .pte, ends none."""
     shown = " ".join(refsim("golden", "--help").out.split())
-    assert "as .pte files that need no input new " in shown
+    assert "as .pte files that need no input list " in shown
 
 
 def test_a_case_that_is_not_there(small: Path, refsim) -> None:
@@ -95,12 +96,12 @@ def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
     refsim, capsys: pytest.CaptureFixture[str]
 ) -> None:
     failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
-    _golden_verify._print_failure(failed, ["cpu"])
+    _golden_verify._print_failure(failed, ["cpu"], [], {})
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
-    content = _golden_verify._failure(failed)
+    content = _golden_verify._failure(failed, {})
     assert (content["case"], content["stored"]) == (CASE, True)
-    assert _golden_verify._failure(Checked(CASE, "cpu", "different", {}))["stored"] is False
+    assert _golden_verify._failure(Checked(CASE, "cpu", "different", {}), {})["stored"] is False
     ((name, _),) = _golden_verify._apart([failed])
     assert name == CASE
     assert refsim("replay", name, "-x", "cpu").status == 0
@@ -159,6 +160,55 @@ def test_a_long_diff_is_no_silence(
     facts = verified(refsim, small, CASE, "-x", "cpu:emulated", "--seconds", "8")
     assert {failure["status"] for failure in facts["failures"]} == {"different"}
     assert all(failure["differing"] and failure["causes"] for failure in facts["failures"])
+
+
+@pytest.mark.long
+def test_enough_wrong_cases_of_an_operator_end_it(
+    small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of them are explained, and each says what it is like; --all goes on."""
+    monkeypatch.setattr(verify, "ENOUGH", 6)
+    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=0))
+    facts = verified(refsim, small, OP, "-x", "cpu:emulated", "--search", "0")
+    failed = facts["failures"]
+    assert len(failed) == 6 and sum("causes" in row for row in failed) == verify.EXPLAINED
+    assert all(row["configuration"] == open_case(row["case"]).bound.case.configuration for row in failed)
+    (row,) = facts["causes"]
+    assert (row["operator"], row["failed"], row["explained"]) == (OP, 6, verify.EXPLAINED) and row["causes"]
+    everything = verified(refsim, small, OP, "-x", "cpu:emulated", "--search", "0", "--all")
+    assert facts["cases"] + facts["not_checked"][OP] == everything["cases"]
+    assert everything["not_checked"] == {} and len(everything["failures"]) > 20
+    assert all("causes" in row for row in everything["failures"])
+
+
+def test_an_operator_has_enough_wrong_cases() -> None:
+    held, wrong, right = verify.Tolerance(2), Checked("a/0", "x", "different"), Checked("a/1", "x", "same")
+    assert held.explained("a") == 2 and not held.enough("a")
+    for found in ([wrong, wrong], [right], [wrong]):
+        held.add("a", found)
+    assert held.enough("a") and not held.enough("b") and held.explained("a") == 0
+    held = verify.Tolerance()
+    held.add("a", [wrong])
+    assert held.explained("a") is None and not held.enough("a")
+
+
+def test_causes_are_summed_up_by_kernel() -> None:
+    found = [
+        Checked("a/0", "x", "different", {"named": ["p", "q"]}),
+        Checked("a/1", "x", "different", {"named": ["p"]}),
+    ]
+    found += [
+        Checked("a/2", "x", "different"),
+        Checked("a/2", "y", "error"),
+        Checked("b/0", "x", "different", {"named": []}),
+    ]
+    rows = {(row["operator"], row["executor"]): row for row in verify.causes(found)}
+    assert (rows["a", "x"]["failed"], rows["a", "x"]["explained"], rows["a", "x"]["causes"]) == (
+        3,
+        2,
+        {"p": 2},
+    )
+    assert rows["a", "y"]["causes"] == {} and list(rows["b", "x"]["causes"].values()) == [1]
 
 
 @pytest.mark.long

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from refsim.cli import _main, _output
+from refsim.cli._verb import GROUPS
 from refsim.core.errors import DeviceError
 from refsim.core.status import PIPE_CLOSED
 
@@ -38,7 +39,7 @@ def test_help_lists_every_verb_and_imports_none(refsim) -> None:
 
 
 def test_each_verb_stands_in_one_group_of_the_help() -> None:
-    assert sorted(verb for verbs in _main.GROUPS.values() for verb in verbs) == VERBS
+    assert sorted(verb for verbs in GROUPS.values() for verb in verbs) == VERBS
 
 
 def test_inspect_imports_no_compiler_and_no_framework() -> None:
