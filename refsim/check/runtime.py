@@ -28,7 +28,7 @@ class Runtime:
     ``title`` says in words what it is. ``measured``: files were run on it. ``behaviour`` is what values depend on.
     ``rules`` names the groups of rules that hold for it (`refsim.check.rules`), none those of ET-VK. ``refusals`` are
     rows for `refsim.check.rules.refusals`, ``unsupported`` is what it says of an operator that it does not have, and
-    ``refusing`` how it ends with either message.
+    ``refusing`` the error that has either message.
     ``operators``: those that the runtime registers. ``claimed``: those that the exporter puts into delegates all
     the same. ``kernels``: kernels outside of delegates, by the library that has them. ``standard`` names the libraries
     that an ordinary build links. ``shaders``: names of compute shaders, of those kinds that ``shader_of`` needs.

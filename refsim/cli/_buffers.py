@@ -27,6 +27,7 @@ from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output
+from refsim.device.bisect import launched_flat
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats import npz
@@ -175,9 +176,9 @@ def print_report(report: Report, telling: Telling | None = None) -> None:
 
 
 def launched(runner: Executor | None, call: Call) -> Geometry | None:
-    """How an executor launches the kernel that writes a call's output, if that is a module of another build."""
+    """How the kernel that writes a call's output is launched, if that is not refsim's: an executor's, or upstream's."""
     last = None if runner is None else runner.written(call)
-    return None if last is None else Geometry.of(call, last)
+    return launched_flat(call) if last is None else Geometry.of(call, last)
 
 
 def written_by(module: str, stores: Sequence[tuple[str, str]], suffix: str = SUFFIX) -> Iterator[str]:

@@ -20,8 +20,15 @@ from refsim.device.row import GIVEN, Row
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
+from refsim.formats import kernels
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.spec import Call
+
+
+def launched_flat(call: Call) -> Geometry | None:
+    """How upstream's kernel on flat tensors is launched; None for other calls, or where that is not known."""
+    last = kernels.written_flat(call)
+    return None if last is None else Geometry.of(call, last)
 
 
 def bisect(
@@ -30,7 +37,7 @@ def bisect(
     inputs: Sequence[np.ndarray],
     tell: Callable[[], object] = lambda: None,
     explained: int | None = None,
-    launched: Callable[[Call], Geometry | None] = lambda call: None,
+    launched: Callable[[Call], Geometry | None] = launched_flat,
     others: bool = False,
     asked: tuple[int, int] | None = None,
     unsaid: bool = False,

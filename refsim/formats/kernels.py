@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from refsim.ops.base.host.order import ordered
 from refsim.ops.base.host.row import ModuleCall, Own, PlainWords, Shader
 from refsim.ops.base.host.weights import PACKINGS, Packing
 from refsim.ops.base.host.words import CallSite
-from refsim.ops.base.module_call import dispatches
+from refsim.ops.base.module_call import WrittenOutput, dispatches, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.flat import call as flat
@@ -69,6 +70,21 @@ def rows_of(path: str | os.PathLike[str]) -> tuple[str, dict[str, ModuleCall]]:
         return folder, read(file)
     there = wgsl.sources(folder) if not any(Path(folder).glob(f"*{SPIRV_SUFFIX}")) else {}
     return folder, read(UPSTREAM_WGSL, there) if there else {}
+
+
+@cache
+def _upstream_wgsl() -> Mapping[str, ModuleCall]:
+    return read(UPSTREAM_WGSL, {})
+
+
+def written_flat(call: Call) -> WrittenOutput | None:
+    """Who writes the output of a call on flat tensors, where upstream's own kernel does; None if that is not known."""
+    if not flat.is_laid_flat(call):
+        return None
+    try:
+        return written(call, rows=_upstream_wgsl())
+    except (UnknownOperatorError, ParameterError):
+        return None
 
 
 def is_wgsl(rows: Mapping[str, ModuleCall]) -> bool:

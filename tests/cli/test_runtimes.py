@@ -84,6 +84,8 @@ def test_bisect_names_the_operator_of_a_dump(files: Path, refsim) -> None:
     raw.write_bytes(bytes([raw.read_bytes()[0] ^ 3]) + raw.read_bytes()[1:])
     wrong = refsim("bisect", *file, *WEBGPU, "--actual", dumps, "--json")
     assert wrong.status == 1 and wrong.json["wrong"] == [node["value"]]
+    (place,) = wrong.json["report"]["differences"]
+    assert place["invocation"] == [0, 0, 0]
 
 
 def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:

@@ -34,8 +34,8 @@ def refused(method: Method, runtime: Runtime) -> Iterator[Hit]:
     for call in method.calls:
         found = refusal(call, runtime)
         if found is not None:
-            why = runtime.refusing.format(message=found[0])
-            yield Hit(call.place(call.id("-1")), {"message": found[0], "why": why, "fix": found[1]})
+            error = runtime.refusing.format(message=found[0])
+            yield Hit(call.place(call.id("-1")), {"message": found[0], "error": error, "fix": found[1]})
 
 
 RULES = (
@@ -43,7 +43,7 @@ RULES = (
         "refused",
         Level.ERROR,
         "{message}",
-        "{why}",
+        "loading stops at the first such call, with {error}",
         "{fix}",
         refused,
     ),

@@ -190,12 +190,18 @@ def _blocks(site: CallSite, pair: str) -> Triple:
     return along if site.shader.textures else (prod(along), 1, 1)
 
 
+def rows_of(desc: TensorDesc) -> int:
+    """Rows of a tensor, of all outer dims."""
+    return desc.numel // desc.shape[-1]
+
+
 #: Global sizes by name and tensors.
 GLOBALS: Mapping[str, Callable[[CallSite, str], Triple]] = {
     "blocks": _blocks,
     "extents": lambda site, pair: tensor.extents(*walked(site, pair)),
     "words": lambda site, of: (up4(site.tensor(of).buffer_numel), 1, 1),
     "fours": lambda site, of: (up4(site.tensor(of).numel), 1, 1),
+    "tiles": lambda site, of: (up4(rows_of(site.tensor(of))) * up4(site.tensor(of).shape[-1]), 1, 1),
 }
 _FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)|(\d+)")
 

@@ -89,9 +89,23 @@ def _in_order(site: CallSite, of: str, places: Places) -> tuple[np.ndarray, ...]
     return _along_x(np.arange(len(places[0]), dtype=np.int64))
 
 
+def _words(site: CallSite, of: str, places: Places) -> tuple[np.ndarray, ...]:
+    """One writes four elements, which may be four words."""
+    each = 1 if site.call.out.is_int8 else 4
+    return _along_x(np.arange(len(places[0]), dtype=np.int64) // each)
+
+
+def _tiles(site: CallSite, of: str, places: Places) -> tuple[np.ndarray, ...]:
+    """Tiles of 4 x 4 elements, those of a row of tiles first; rows are those of all outer dims."""
+    (w, h, c, n), sizes = places, site.call.out.sizes_whcn
+    row = (n * sizes[2] + c) * sizes[1] + h
+    return _along_x(row // 4 * -(-sizes[0] // 4) + w // 4)
+
+
 _RULES: Mapping[str, Callable[[CallSite, str, Places], tuple[np.ndarray, ...]]] = {
     "blocks": _blocks,
     "extents": _extents,
-    "words": _in_order,
+    "words": _words,
     "fours": _in_order,
+    "tiles": _tiles,
 }
