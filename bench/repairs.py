@@ -9,6 +9,7 @@ compiled at -O and at -O0 by turns, with lines. What does not compile or run, an
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import sys
@@ -52,6 +53,7 @@ class Outcome:
     place: str
     tried: int
     seconds: float
+    processor: float
 
     @property
     def repaired(self) -> bool:
@@ -64,7 +66,8 @@ class Outcome:
     def __str__(self) -> str:
         state = ("repaired" if self.named else "repaired elsewhere") if self.repaired else "not repaired"
         told = f"; {self.place}: {self.told}" if self.told else ""
-        return f"{state} in {self.seconds:.1f} s, {self.tried} edits: {self.module} {self.level}, {self.change}{told}"
+        took = f"{self.seconds:.1f} s ({self.processor:.1f} s of processor time)"
+        return f"{state} in {took}, {self.tried} edits: {self.module} {self.level}, {self.change}{told}"
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,11 @@ def _lines(change: Change) -> tuple[str, ...]:
     return tuple(f"{change.file}:{first + line}" for line in range(change.statement.count("\n") + 1))
 
 
+def _processor_time() -> float:
+    """Seconds of this process and of those that it waited for."""
+    return sum(os.times()[:4])
+
+
 def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
     """What becomes of a bug; None if it does not compile, is refused, or makes no byte wrong."""
     op, module = target.operator, target.module
@@ -154,9 +162,9 @@ def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome
             outcome = shaders.verification.run([op])
             if not outcome.wrong:
                 return None
-            begin = time.perf_counter()
+            begin, used = time.perf_counter(), _processor_time()
             searched = [one.searched for one in verb.repaired(shaders, outcome, verb.Wanted(seconds))]
-            took = time.perf_counter() - begin
+            took, used = time.perf_counter() - begin, _processor_time() - used
         found = [one for each in searched for one in each.repairs]
         place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""
         told = found[0].edit.said if found else ""
@@ -169,6 +177,7 @@ def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome
             place,
             sum(one.tried for one in searched),
             took,
+            used,
         )
 
 

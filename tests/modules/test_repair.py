@@ -7,14 +7,19 @@ from pathlib import Path
 import pytest
 
 from modules import build, example
+from refsim.cli._shaders_repair import Found, lines
 from refsim.modules.repair import report
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, edits
 from refsim.modules.repair.schema import Schema, edited, selectable
-from refsim.modules.repair.search import BATCH, Repair
+from refsim.modules.repair.search import BATCH, Repair, Searched
 from refsim.modules.repair.valid import refused, tool
+from refsim.ops.base.binding import bind
+from refsim.ops.base.module_call import dispatches
+from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op
+from refsim.spirv.reflect import interface
 
 needs_validator = pytest.mark.skipif(tool() is None, reason="needs spirv-val")
 MODULES = (
@@ -23,7 +28,7 @@ MODULES = (
     "q8ta_linear_gemv_float",
     "q8ta_quantize_texture3d_float",
 )
-BINDING = 20
+BINDING, LACKING = 20, "q8ta_conv2d_pw_float"
 
 
 def _module(path: Path) -> Module:
@@ -100,3 +105,26 @@ def test_a_place_is_a_source_line_or_an_instruction(code: Code, found: list[Edit
     assert report.line(repair) is None and report.sentence(repair).startswith("mine.spv, Op")
     shown = report.around(repair)
     assert len(shown) == 2 * report.AROUND + 1 and shown[report.AROUND].startswith("> ")
+
+
+def lacking() -> Module:
+    """A pointwise convolution that adds scales in place of the bias, and the input's zero point for the output's."""
+    code = Code(_module(build.BINARIES / f"{LACKING}.spv"))
+    variables = {row.number: row.variable for row in interface(code.module).bindings}
+    for body in code.module.functions:
+        for at, row in enumerate(body):
+            if row.op == Op.ACCESS_CHAIN and row.args[2] == variables[5]:
+                body[at] = row.with_args(*row.args[:2], variables[4], *row.args[3:])
+            elif row.op == Op.ACCESS_CHAIN and [code.number(word) for word in row.args[3:]] == [3]:
+                body[at] = row.with_args(*row.args[:3], code.constant(code.type_of(row.args[3]), 1))
+    return code.module
+
+
+def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
+    op = "q8ta_conv2d_pw"
+    (step,) = dispatches(bind(OPS[op].example).call)
+    assert list(report.unread(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
+    facts = list(report.unread(lacking(), step))
+    assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]
+    found = Found(Searched(op, modules=(LACKING,)), {LACKING: facts})
+    assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(lines(found))[1:]

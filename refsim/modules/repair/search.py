@@ -10,6 +10,7 @@ import os
 import shutil
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -122,6 +123,8 @@ class Search:
         self.interrupted = interrupted
         self._end = time.perf_counter() + seconds
         self._codes: dict[str, Code] = {}
+        #: How many edits that were right on all witnesses each case has contradicted: it may contradict the next one.
+        self._contradictions = Counter[str]()
 
     @property
     def over(self) -> bool:
@@ -230,10 +233,11 @@ class Search:
                     return
             right = 1 + len(more)
             seen = {case.name for case in (first, *more)}
-            for case in self.cases:
+            for case in sorted(self.cases, key=lambda one: -self._contradictions[one.name]):
                 if case.name in seen:
                     continue
                 if self._contradicted(case):
+                    self._contradictions[case.name] += 1
                     if len(found.partial) < MOST_PARTIAL:
                         found.partial.append(replace(repair, right=right, wrong=case.name))
                     return
