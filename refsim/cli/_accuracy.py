@@ -17,15 +17,39 @@ from refsim.exec.model import Model
 if TYPE_CHECKING:
     from refsim.partition.accuracy import Accuracy
 
-COLUMNS = ("delegate", "node", "operator", "float node", "share", "dB", "own dB", "largest", "mean", "beyond")
+COLUMNS = (
+    "delegate",
+    "node",
+    "operator",
+    "float node",
+    "gain dB",
+    "share",
+    "dB",
+    "own dB",
+    "largest",
+    "mean",
+    "beyond",
+)
 #: The keys of a row of the JSON, in the order of the columns.
-KEYS = ("delegate", "node", "operator", "place", "share", "sqnr", "own", "largest", "mean", "saturated")
+KEYS = (
+    "delegate",
+    "node",
+    "operator",
+    "place",
+    "gain",
+    "share",
+    "sqnr",
+    "own",
+    "largest",
+    "mean",
+    "saturated",
+)
 
 float_option = click.option(
     "--float",
     "exact",
     metavar="FLOAT.pt2",
-    help="The program before it was quantized: say what each operator loses, the most costly first.",
+    help="The program before it was quantized: say what each operator loses, what gains most in float first.",
 )
 
 
@@ -64,7 +88,7 @@ def show(found: Accuracy | None, exact: str | None) -> None:
     if found is None:
         return
     say()
-    say(f"against {exact}: what each operator loses, the most costly first")
+    say(f"against {exact}: what each operator loses, what gains most in float first")
     print_table(COLUMNS, [_cells(loss) for loss in found.losses], drop=("delegate", "mean", "own dB"))
     outputs = ", ".join(f"out{number} {_db(value)} dB" for number, value in enumerate(found.outputs))
     say(f"outputs: {outputs}")
@@ -73,16 +97,17 @@ def show(found: Accuracy | None, exact: str | None) -> None:
 
 
 def _cells(loss: Any) -> tuple[object, ...]:
+    gain = "-" if loss.gain is None else _db(loss.gain)
     share = f"{100 * loss.share:.1f}%"
     steps = tuple("-" if held is None else f"{held:.2f}" for held in (loss.largest, loss.mean))
     beyond = "-" if loss.saturated is None else f"{100 * loss.saturated:.1f}%"
     return (
-        loss.delegate, loss.node, loss.operator, loss.place, share, _db(loss.sqnr), _db(loss.own), *steps, beyond,
+        loss.delegate, loss.node, loss.operator, loss.place, gain, share, _db(loss.sqnr), _db(loss.own), *steps, beyond,
     )  # fmt: skip
 
 
 def _db(value: float) -> str:
-    return f"{value:.1f}" if isfinite(value) else "same" if value > 0 else "none"
+    return f"{value:.1f}".replace("-0.0", "0.0") if isfinite(value) else "same" if value > 0 else "none"
 
 
 def _finite(value: Any) -> Any:

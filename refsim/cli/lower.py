@@ -17,7 +17,7 @@ from refsim.cli._options import RUNTIMES
 from refsim.cli._output import print_table, say, say_all, wrote
 from refsim.cli._progress import progress
 from refsim.cli._target import target_option
-from refsim.cli._verb import Result, verb
+from refsim.cli._verb import Lacking, Result, verb
 from refsim.cli._written import Written
 from refsim.cli.check import pointer
 from refsim.core import atomic_write, strict_json
@@ -60,6 +60,16 @@ SUFFIX = ".pte"
     help="Keep an operator out of delegates, as ExecuTorch's operator_blocklist does; may be repeated.",
 )
 @click.option(
+    "--keep-float",
+    "kept",
+    multiple=True,
+    metavar="NODE",
+    help="Keep the quantized operator with this node in float, with the weights of --float; may be repeated.",
+)
+@click.option(
+    "--float", "exact", metavar="FLOAT.pt2", help="The program before it was quantized, for --keep-float."
+)
+@click.option(
     "--check",
     "checked",
     is_flag=True,
@@ -84,6 +94,8 @@ def command(
     output: str | None,
     force: bool,
     blocked: tuple[str, ...],
+    kept: tuple[str, ...],
+    exact: str | None,
     checked: bool,
     trust: bool,
     seed: int,
@@ -92,6 +104,8 @@ def command(
     release: str | None,
 ) -> Result:
     """Partition FILE, a quantized (PT2E) torch.export program; fuse it and choose layouts as ExecuTorch would."""
+    if bool(kept) != (exact is not None):
+        raise Lacking("give --keep-float NODE and --float FLOAT.pt2 together")
     exported = load(file, trust)
     # torch is there, or load would have said so
     from refsim.partition import report
@@ -99,7 +113,7 @@ def command(
     from refsim.partition.lower import lower
 
     refused = partial(refused_values, release=release) if release is not None else None
-    lowered = lower(exported, file, blocked, refused)
+    lowered = lower(exported, file, blocked, refused, kept, None if exact is None else load(exact, trust))
     if explain is not None:
         lines = report.explain(lowered, explain)
         return Result({"file": file, "explain": explain, "lines": lines}, partial(say_all, lines))

@@ -4,7 +4,7 @@ A place is found by what the operator is, by its number of elements and by its v
 it, the nearest one. Two errors are told apart. What stands in a value is all that was lost on the way to it. Its *own*
 error is what its operator adds: torch computes the same operator in float from the quantized values that it read.
 What a program loses to an operator is the power of the error of its outputs if the own error of this operator is the
-only one.
+only one. What it would gain is seen in a run of the model in which this operator gives its float values.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from refsim.core.errors import GraphError
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
-from refsim.formats.dumps import quantization
-from refsim.graph.graph import Node
+from refsim.formats.dumps import quantization, value_name
+from refsim.graph.graph import Graph, Node
+from refsim.ops.base.arg import Kind
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import INTEGER_SUMS, QUANTIZERS, Family
 from refsim.partition.check import evaluate
@@ -54,7 +55,8 @@ class Loss:
 
     ``sqnr`` and ``own`` are in dB: of the value, and of what the operator adds. ``largest`` and ``mean`` are errors of
     the value in steps of its scale, None for floats; ``saturated`` is the share of elements beyond what int8 holds.
-    ``share`` is the operator's part of what the outputs lose.
+    ``share`` is the operator's part of what the outputs lose, and ``gain`` how many dB they gain if it stayed
+    in float (`refsim.partition.keep_float`), None for one without weights.
     """
 
     delegate: int
@@ -68,6 +70,7 @@ class Loss:
     mean: float | None
     saturated: float | None
     share: float
+    gain: float | None
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,16 @@ class _Value:
     real: np.ndarray
     scale: float | None
     zp: int
+    rounded: bool  # whether an int8 operator reads it
+    alone: tuple[str, ...]  # floats that were quantized for this operator alone
 
     @property
     def names(self) -> tuple[str, ...]:
         return _OPERATORS.get(self.spec.family, (self.spec.name.removeprefix(_PREFIX),))
+
+    @property
+    def weighted(self) -> bool:
+        return bool(self.spec.of_kind(Kind.CONST))
 
     @property
     def any_place(self) -> bool:
@@ -105,7 +114,7 @@ def accuracy(model: Model, inputs: Sequence[np.ndarray], exported: Any, executor
     found: list[_Value] = []
 
     def visit(traced: Traced) -> None:
-        value = _value(traced)
+        value = _value(traced, model.graphs[traced.delegate])
         if value is not None:
             found.append(value)
 
@@ -116,10 +125,10 @@ def accuracy(model: Model, inputs: Sequence[np.ndarray], exported: Any, executor
         places = _places(program, floats, found)
         if not places:
             raise GraphError("float program", "none of the operators are in it", got=f"0 of {len(found)}")
-        return _judged(program, floats, found, places, outputs)
+        return _judged(program, floats, found, places, outputs, _Trial(model, inputs, executor))
 
 
-def _value(traced: Traced) -> _Value | None:
+def _value(traced: Traced, graph: Graph) -> _Value | None:
     """The real values of an int8 operator's output; None for other nodes, and for those that only move values."""
     node: Node = traced.node
     held = traced.outputs[traced.output]
@@ -134,8 +143,22 @@ def _value(traced: Traced) -> _Value | None:
         if not known:
             return None
         scale, zp = known.get("scale") or 1 / known["inv_scale"], int(known["zero_point"])
-        return _Value(traced, spec, (array - zp) * scale, float(scale), zp)
-    return _Value(traced, spec, array, None, 0) if spec.family in INTEGER_SUMS else None
+        readers = _readers(graph, node.outputs[0])
+        rounded = not readers or any(_family(one) is not Family.DEQUANTIZE for one in readers)
+        writers = {one.outputs[0]: one for one in graph.nodes if one.outputs}
+        alone = (v for v in node.reads if v in writers and len(_readers(graph, v)) == 1)
+        names = tuple(value_name(traced.delegate, v) for v in alone if _family(writers[v]) in QUANTIZERS)
+        return _Value(traced, spec, (array - zp) * scale, float(scale), zp, rounded, names)
+    return _Value(traced, spec, array, None, 0, False, ()) if spec.family in INTEGER_SUMS else None
+
+
+def _readers(graph: Graph, value: int) -> list[Node]:
+    return [node for node in graph.nodes if value in node.reads]
+
+
+def _family(node: Node) -> Family | None:
+    held = node.call or node.meaning
+    return None if held is None else held.op.family
 
 
 def _run(program: FxProgram, inputs: Sequence[np.ndarray]) -> dict[fx.Node, Any]:
@@ -202,6 +225,7 @@ def _judged(
     found: Sequence[_Value],
     places: Mapping[int, fx.Node],
     outputs: Sequence[np.ndarray],
+    trial: _Trial,
 ) -> Accuracy:
     quantized: dict[fx.Node, Any] = {}
     for number in sorted(
@@ -211,23 +235,38 @@ def _judged(
         quantized[node] = torch.from_numpy(found[number].real.astype(np.float32)).reshape(floats[node].shape)
     given = {node: floats[node] for node in program.inputs()}
     right = [_array(floats[node]) for node in program.outputs()]
-    losses, powers = [], []
+    named = {found[number].traced.output: node for number, node in places.items()}
+
+    def computed(node: fx.Node, without: Sequence[fx.Node]) -> np.ndarray:
+        """A node in float, from the quantized values that it reads but for some."""
+        read = {source: held for source, held in quantized.items() if source not in (node, *without)}
+        return _array(given[node] if node in given else evaluate(program, node, given | read))
+
+    before = _noise(outputs, right)
+    losses = []
     for number, node in places.items():
-        value, exact = found[number], _array(floats[node])
-        read = {source: held for source, held in quantized.items() if source is not node}
-        local = _array(given[node] if node in given else evaluate(program, node, given | read))
-        real = value.real.reshape(exact.shape)
-        moved = floats[node] + torch.from_numpy((real - local).astype(np.float32))
+        value, local = found[number], computed(node, ())
+        error = value.real.reshape(local.shape) - local
+        moved = floats[node] + torch.from_numpy(error.astype(np.float32))
         after = _downstream(node)
         rest = {source: held for source, held in floats.items() if source not in after} | {node: moved}
         alone = [_array(evaluate(program, output, dict(rest))) for output in program.outputs()]
-        powers.append(sum(_power(a - b) / (_power(b) or 1.0) for a, b in zip(alone, right, strict=True)))
-        losses.append(_loss(value, node, exact, local))
-    whole = sum(powers) or 1.0
-    ranked = [replace(loss, share=power / whole) for loss, power in zip(losses, powers, strict=True)]
+        loss = _loss(value, node, _array(floats[node]), local)
+        gain = None
+        if value.weighted and before:
+            spared = [named[name] for name in value.alone if name in named]
+            left = _noise(trial.outputs(value, computed(node, spared)), right)
+            gain = 10 * log10(before / left) if left else inf
+        losses.append(replace(loss, share=_noise(alone, right), gain=gain))
+    whole = sum(loss.share for loss in losses) or 1.0
+    ranked = [replace(loss, share=loss.share / whole) for loss in losses]
     ends = [sqnr(a, b.reshape(a.shape)) for a, b in zip(right, outputs, strict=True)]
     missing = [value.traced.output for number, value in enumerate(found) if number not in places]
-    return Accuracy(tuple(ends), tuple(sorted(ranked, key=lambda loss: -loss.share)), tuple(missing))
+    return Accuracy(tuple(ends), tuple(sorted(ranked, key=_rank)), tuple(missing))
+
+
+def _rank(loss: Loss) -> tuple[float, float]:
+    return (-(loss.gain or 0.0), -loss.share)
 
 
 def _loss(value: _Value, node: fx.Node, exact: np.ndarray, local: np.ndarray) -> Loss:
@@ -242,8 +281,43 @@ def _loss(value: _Value, node: fx.Node, exact: np.ndarray, local: np.ndarray) ->
         beyond = float(np.mean((exact < low) | (exact > high)))
     return Loss(
         traced.delegate, traced.node.number, value.spec.name, traced.output, node.name, sqnr(exact, real),
-        sqnr(local, real), largest, mean, beyond, 0.0,
+        sqnr(local, real), largest, mean, beyond, 0.0, None,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A run of the model in which one operator gives what it would in float, and all others what they give then."""
+
+    model: Model
+    inputs: Sequence[np.ndarray]
+    executor: Executor
+
+    def outputs(self, value: _Value, local: np.ndarray) -> list[np.ndarray]:
+        """``local``: the operator's values in float, which are rounded where an int8 operator reads them."""
+        own, graph = value.traced, self.model.graphs[value.traced.delegate]
+        instead = [own.node] if value.rounded or value.scale is None else _readers(graph, own.node.outputs[0])
+        numbers = {node.number for node in instead}
+
+        def visit(traced: Traced) -> None:
+            held = traced.outputs[traced.output]
+            if traced.delegate != own.delegate or traced.node.number not in numbers:
+                return
+            given = local.astype(np.float32)
+            if held.dtype == np.int8 if isinstance(held, np.ndarray) else held.desc.is_int8:
+                assert value.scale is not None
+                given = np.clip(np.rint(local / value.scale) + value.zp, _LOW, _HIGH).astype(np.int8)
+            if isinstance(held, PackedBuffer):
+                held.raw[:] = PackedBuffer.pack(given.reshape(held.desc.shape), held.desc.layout).raw
+            else:
+                held[...] = given.reshape(held.shape)
+
+        return trace(self.model, self.inputs, self.executor, visit)
+
+
+def _noise(got: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:
+    """Power of the outputs' errors, each against that of the output."""
+    return sum(_power(a.reshape(b.shape) - b) / (_power(b) or 1.0) for a, b in zip(got, right, strict=True))
 
 
 def _downstream(node: fx.Node) -> set[fx.Node]:

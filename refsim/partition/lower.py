@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -11,6 +11,7 @@ from torch.export import ExportedProgram
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.graph import memory
+from refsim.partition import keep_float
 from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import MADE_FOR, NOT_FUSED, NOT_INSIDE, NOT_JOINED, target_name
@@ -105,15 +106,22 @@ def lower(
     where: str = "program",
     blocked: Collection[str] = (),
     refused: Refused | None = None,
+    kept: Sequence[str] = (),
+    exact: ExportedProgram | None = None,
 ) -> Lowered:
     """Partition, fuse, tag and serialize. GraphError for a program that cannot be lowered at all.
 
     ``blocked`` are operators that stay outside of delegates, as for ExecuTorch's ``operator_blocklist``:
     ``aten.mul.Tensor``, or ``aten.mul`` for all of its overloads. ParameterError for one that the program has not.
     ``refused`` says what a runtime refuses: that is not fused, and then not delegated, until nothing more is refused.
+    ``kept`` are nodes that stay in float (`refsim.partition.keep_float`), with the weights of ``exact``, the program
+    before it was quantized.
     """
     with torch.no_grad():
         core = prepare(exported, where)
+        if kept:
+            assert exact is not None
+            core = keep_float.run(core, kept, prepare(exact, "--float"))
         names = _blocked(core, blocked)
         found = _divided(core, where, names)
         while refused is not None and avoid(found, refused):
