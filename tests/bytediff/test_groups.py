@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from refsim.bytediff import diff
-from refsim.bytediff.hypotheses import quotients
 from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -42,10 +41,6 @@ def kernel(
     row_of: Callable[[int], int] = lambda row: row,
     zp_times: int = 1,
     workers: int | None = None,
-    most: int = 127,
-    starts_anew: bool = True,
-    sums_at: Callable[[int, int], tuple[int, int]] = lambda g, n: (g, n),
-    zero_of: Callable[[int], int] | None = None,
 ) -> np.ndarray:
     """A kernel of its own for several rows, in plain loops, with a place for each bug."""
     x, scale, zp = (bound.inputs[name].unpack() for name in ("x", "scale", "zp"))
@@ -54,15 +49,14 @@ def kernel(
     out = np.zeros(bound.call.out.shape, np.float32)
     values = np.array([[nibble(n, k, weight) for k in range(x.shape[1])] for n in range(out.shape[1])])
     for row, n in np.ndindex(*out.shape):
-        zero, step = int(zp[(zero_of or row_of)(row)]), scale[row_of(row)]
+        zero, step = int(zp[row_of(row)]), scale[row_of(row)]
         with np.errstate(over="ignore"):
-            q = np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, most).astype(int)
-        total, before = F(0), 0
+            q = np.clip(np.rint(x[row] * (F(1) / step)) + zero, -128, 127).astype(int)
+        total = F(0)
         for g, first in enumerate(range(0, x.shape[1], group)):
             own = q[first : first + group]
-            acc = before + int(own @ values[n, first : first + group])
-            acc -= zp_times * zero * int(c["weight_sums"][sums_at(g, n)])
-            before = 0 if starts_anew else acc
+            acc = int(own @ values[n, first : first + group])
+            acc -= zp_times * zero * int(c["weight_sums"][g, n])
             if workers is not None:
                 acc += 8 * (int(own.sum()) - _by_workers(own, workers))
             at, column = scale_of(g, n)
@@ -109,62 +103,12 @@ ROWS: tuple[tuple[str, str, BoundCase, dict[str, Any]], ...] = (
     ("scale of another group", "of the first group for all", MANY, {"scale_of": lambda g, n: (0, n)}),
     ("scale of another group", "stored by rows, read by groups", MANY,
      {"scale_of": lambda g, n: (n % 2, (n + 16 * g) // 2)}),
-    ("clamp bounds", "rows are quantized: at most 63", MANY, {"most": 63}),
-    ("sums over other groups", "a sum goes on in the next group", MANY, {"starts_anew": False}),
-    ("weight sums of other outputs", "place // 4 * 4 for the place", MANY, {"sums_at": lambda g, n: (g, n // 4 * 4)}),
-    ("weight sums of other outputs", "weight sums and scales read at lines 8 apart", MANY,
-     {"sums_at": lambda g, n: (0, 8 * g + n) if 8 * g + n < 16 else (1, 8 * g + n - 16),
-      "scale_of": lambda g, n: (0, 8 * g + n) if 8 * g + n < 16 else (1, 8 * g + n - 16)}),
-    ("weight sums of other outputs", "weight sums and scales read at place // 4 * 4", LONG,
-     {"sums_at": lambda g, n: (g, n // 4 * 4), "scale_of": lambda g, n: (g, n // 4 * 4)}),
-    ("zero point of rows", "word place // 8 of a line", LONG, {"zero_of": lambda row: row // 8 * 4 + row % 4}),
 )  # fmt: skip
-
-
-def native(bound: BoundCase, odd: Callable[[int], int], apart: int = 1) -> np.ndarray:
-    """Zero points are taken off the rows before; ``odd`` gives the odd weight of a byte that has two along K.
-
-    The rows lie in memory, where vectors of 16 are written ``apart`` times as far as they are read.
-    """
-    x, scale, zp = (bound.inputs[name].unpack() for name in ("x", "scale", "zp"))
-    c, group = bound.call.consts, bound.call.params.group
-    weight = np.asarray(c["weight"])
-    q = np.clip(np.rint(x * (F(1) / scale)[:, None]) + zp[:, None].astype(F), -128, 127)
-    flat = (q.astype(int) - zp[:, None]).reshape(-1)
-    memory = np.zeros(2 * flat.size + 16, int)
-    for first in range(0, flat.size, 16):
-        memory[apart * first : apart * first + 16] = flat[first : first + 16]
-    rows = memory[: flat.size].reshape(x.shape)
-    out = np.zeros(bound.call.out.shape, np.float32)
-    for row, n in np.ndindex(*out.shape):
-        total = F(0)
-        for g, first in enumerate(range(0, x.shape[1], group)):
-            acc = 0
-            for k in range(first, first + group):
-                byte = int(weight[n, k // 2])
-                acc += int(rows[row, k]) * ((odd(byte) if k % 2 else byte & 15) - 8)
-            total = F(F(F(acc) * F(scale[row] * c["weight_scales"][g, n])) + total)
-        out[row, n] = F(total + c["bias"][n])
-    return out
-
-
-@pytest.mark.parametrize(
-    ("name", "detail", "odd", "apart"),
-    [
-        ("elements at another distance", "quantized rows written with vectors of 16 at 2 times their place",
-         lambda byte: byte >> 4, 2),
-    ],
-)  # fmt: skip
-def test_a_kernel_that_takes_zero_points_off_first(
-    name: str, detail: str, odd: Callable[[int], int], apart: int
-) -> None:
-    assert np.array_equal(native(MANY, lambda byte: byte >> 4), kernel(MANY))
-    check(name, detail, MANY, native(MANY, odd, apart))
 
 
 def check(name: str, detail: str, bound: BoundCase, values: np.ndarray) -> None:
     expected = bound.call.expected(bound.inputs)
-    report = diff(expected, PackedBuffer.pack(values, expected.desc.layout), call=bound)
+    report = diff(expected, PackedBuffer.pack(values, expected.desc.layout), call=bound, search=0)
     assert not report.same
     found = [cause for cause in report.causes[:3] if cause.name == name]
     assert found, f"{name} is not among:\n{report}"
@@ -230,68 +174,3 @@ def test_another_range_is_named(bound: BoundCase) -> None:
     bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
     wrong = _of_rows(bound, np.minimum(short.min(1), 0), np.maximum(short.max(1), 0))
     check("range of rows", "without the last values", bound, wrong)
-
-
-@pytest.mark.parametrize("bound", RANGES, ids=lambda bound: bound.call.op.name)
-def test_a_bound_of_a_part_of_each_row_is_named(bound: BoundCase) -> None:
-    """Vectors of 16 leave five values of 37, which have bounds of their own."""
-    x = np.random.default_rng(4).uniform(-3, 5, (9, 37)).astype(np.float32)
-    x[:, 33] = 9
-    least = x.copy()
-    least[:, 3], least[:, 5], x[:, 35] = -6, 10, -6
-    for values, of, what in ((least, "lo", "leave"), (x, "hi", "take")):
-        bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(values, "W")})
-        lo, hi = np.minimum(values.min(1), 0), np.maximum(values.max(1), 0)
-        if of == "lo":
-            lo = np.minimum(values[:, 32:].min(1), 0)
-        else:
-            hi = np.maximum(values[:, :32].max(1), 0)
-        check("range of rows", f"{of} of what 8 lanes {what} alone", bound, _of_rows(bound, lo, hi))
-
-
-@pytest.mark.parametrize("bound", RANGES, ids=lambda bound: bound.call.op.name)
-def test_another_step_from_range_to_scale_is_named(bound: BoundCase) -> None:
-    """Another number of steps, the greatest value in place of the least, and rows that begin elsewhere."""
-    x = np.random.default_rng(6).uniform(-1, 5, (9, 37)).astype(np.float32)
-    x[:, 0], x[:, 36] = -np.arange(9) / F(4) - 1, 6 + np.arange(9) / F(2)
-    bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
-    lo, hi = np.minimum(x.min(1), 0), np.maximum(x.max(1), 0)
-    check("range of rows", "rows 36 values apart", bound, _of_rows(bound, *_ranges_of(x, 36)))
-    if not bound.call.out.is_int8:
-        check("range of rows", "lo without its sign", bound, _of_rows(bound, -lo, hi))
-        check(
-            "range of rows",
-            "the steps of the range: one more",
-            bound,
-            ((hi - lo) / F(256)).astype(np.float32),
-        )
-
-
-def _ranges_of(x: np.ndarray, apart: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of rows of 37 values that begin so far apart."""
-    rows = [x.reshape(-1)[row * apart : row * apart + 37] for row in range(9)]
-    return np.array([min(row.min(), 0) for row in rows]), np.array([max(row.max(), 0) for row in rows])
-
-
-def test_a_division_that_loses_a_digit_is_named() -> None:
-    """Scales by a division that cuts off what is behind the last digit: the next float toward zero."""
-    bound = next(bound for bound in RANGES if not bound.call.out.is_int8)
-    x = np.random.default_rng(9).uniform(-1, 5, (9, 37)).astype(np.float32)
-    bound = BoundCase(bound.case, bound.call, {"x": PackedBuffer.pack(x, "W")})
-    width = np.maximum(x.max(1), 0) - np.minimum(x.min(1), 0)
-    exact = width.astype(np.float64) / 255
-    cut = exact.astype(np.float32)
-    cut = np.where(cut > exact, np.nextafter(cut, F(0)), cut).astype(np.float32)
-    check("range of rows", "its division: rounded down", bound, cut)
-
-
-@pytest.mark.parametrize("count", [20000])
-def test_the_division_without_a_bug_is_that_of_binary32(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, (right, _, _) in quotients._STEPS.items():
-        monkeypatch.setitem(quotients._TABLE, name, np.full((1, 1), right, np.int64))
-    rng = np.random.default_rng(8)
-    a, b = rng.integers(0, 1 << 32, count, np.uint32), rng.integers(0, 0x7F800001, count, np.uint32)
-    with np.errstate(all="ignore"):
-        want, made = a.view(F) / b.view(F), quotients.divided(a.view(F), b.view(F))[0]
-    same = (want.view(np.uint32) == made.view(np.uint32)) | np.isnan(want) & np.isnan(made)
-    assert same.all()

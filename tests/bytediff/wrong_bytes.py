@@ -15,7 +15,6 @@ from wrong_kernels import CONV, conv
 from wrong_linear import ROWS as LINEAR_ROWS
 from wrong_sums import ROWS as SUM_ROWS
 from wrong_windows import ROWS as WINDOW_ROWS
-from wrong_winograd import ROWS as WINOGRAD_ROWS
 from wrong_words import ROWS as WORD_ROWS
 
 from refsim.bytediff.invocations import writer
@@ -289,7 +288,6 @@ ROWS: tuple[Row, ...] = (
     *CHANNEL_ROWS,
     *INT4_ROWS,
     *SUM_ROWS,
-    *WINOGRAD_ROWS,
     *WINDOW_ROWS,
     *LINEAR_ROWS,
     *WORD_ROWS,

@@ -34,9 +34,9 @@ def test_names_tell_what_code_is_about() -> None:
     assert "window" in named("push[STRIDE_H]") and "window" in named("pad_w")
     assert "bias" in named("3", "t = t + bias[n]")
     assert "lanes" in named("3", "17", "insert_lane") and named("3", "17", "f") == set()
-    assert "transform" in named("b", "return c + (a + b)", "_inputs4")  # single letters say little
+    assert "weights" in named("b", "return c + (a + b)", "_weights4")  # single letters say little
     assert "memory" in named("8", "guards = 8 * GUARD_WORDS if value in pinned else 0")
-    assert "transform" not in named("stride_h", "return stride_h", "_inputs4")
+    assert "weights" not in named("stride_h", "return stride_h", "_weights4")
 
 
 def test_a_cause_counts_only_if_it_is_of_the_code_that_was_changed() -> None:

@@ -19,7 +19,6 @@ from refsim.bytediff.hypotheses import (
     sums,
     values,
     window,
-    winograd,
 )
 
 ALL: tuple[Hypothesis, ...] = (
@@ -36,7 +35,6 @@ ALL: tuple[Hypothesis, ...] = (
     addressing.channels_exchanged,
     groups.sums_doubled,
     groups.sums_of_others,
-    groups.sums_miscounted,
     groups.range_of_rows,
     groups.zero_point_of_rows,
     groups.scale_of_rows,
@@ -74,7 +72,6 @@ ALL: tuple[Hypothesis, ...] = (
     nearby.biases,
     nearby.neighbours,
     nearby.edges,
-    winograd.transform,
     dispatch.stale_buffer,
     dispatch.stale_constant,
     quantization.other_quantization,

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses.grouped_rows import Rows, many_rows, requantized
 from refsim.bytediff.rerun import has_weights, is_convolution, quantized, rerun
 from refsim.core.buffer import FILL
 from refsim.ops.base.epilogue import align4
@@ -59,8 +58,6 @@ def distances(ev: Evidence) -> Iterator[Prediction]:
     if ev.call.out.numel > MOST_ELEMENTS:
         return
     yield from _of_output(ev)
-    if many_rows(ev):
-        yield from _of_rows(ev)
     if has_weights(ev) and not is_convolution(ev):
         yield from _of_input(ev)
 
@@ -109,19 +106,6 @@ def _padding(ev: Evidence) -> int:
         return 0
     cells = rerun(ev, inputs={name: np.zeros_like(array) for name, array in ev.arrays.items()})
     return 0 if cells is None else int(cells[ev.places].flat[0])
-
-
-def _of_rows(ev: Evidence) -> Iterator[Prediction]:
-    """Rows of floats before they are quantized, and those that are."""
-    rows = Rows.of(ev)
-    zp = rows.right["zp"][:, None]
-    taken = rows.right["q"] - zp
-    for place in _places(len(rows.x), rows.x.shape[1], 1):
-        q = requantized(rows, rows.right["zp"], x=place.read(rows.x))
-        tries = {f"x read with {place.what}": q}
-        tries[f"quantized rows read with {place.what}"] = place.read(taken) + zp
-        tries[f"quantized rows written with {place.what}"] = place.written(taken) + zp
-        yield from rows.tried((what, {"q": made}) for what, made in tries.items())
 
 
 def _of_input(ev: Evidence) -> Iterator[Prediction]:

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_rows, ranges
 from refsim.bytediff.rerun import rerun
 from refsim.core.qmath import flush
 from refsim.ops.base import group_linear, group_weights, int4, row_range
@@ -71,12 +70,6 @@ def sums_doubled(ev: Evidence) -> Iterator[Prediction]:
     yield Prediction("sums of the activations left out", with_sums(ev, 0 * group_linear.group_sums(q, group)))
 
 
-@hypothesis("sums over other groups", needs_call=True)
-def sums_miscounted(ev: Evidence) -> Iterator[Prediction]:
-    """Sums of groups that take in other products, go on in the next group, or do not begin at 0."""
-    yield from grouped_rows.sums(ev)
-
-
 @hypothesis("weight sums of other outputs", needs_call=True)
 def sums_of_others(ev: Evidence) -> Iterator[Prediction]:
     """Weight sums stored in rows of one length and read in rows of another: a known defect of ET-VK."""
@@ -94,7 +87,6 @@ def sums_of_others(ev: Evidence) -> Iterator[Prediction]:
             yield from _again(ev, f"stored in rows of {stored}, read in rows of {read}", weight_sums=wrong)
     if len(sums) > 1:
         yield from _again(ev, "of group 0 for every group", weight_sums=np.repeat(sums[:1], len(sums), 0))
-    yield from grouped_rows.weight_sums(ev)
 
 
 @hypothesis("zero point of rows", needs_call=True)
@@ -108,7 +100,6 @@ def zero_point_of_rows(ev: Evidence) -> Iterator[Prediction]:
     yield from _again(ev, "times the weight sums is added", weight_sums=-sums)
     for detail, other in _of_other_rows(zp):
         yield from _fed(ev, detail, zp=other)
-    yield from grouped_rows.zero_points(ev)
 
 
 @hypothesis("scale of rows", needs_call=True)
@@ -120,7 +111,6 @@ def scale_of_rows(ev: Evidence) -> Iterator[Prediction]:
     for (detail, scale), (_, zp) in zip(scales, zps, strict=True):
         yield from _fed(ev, detail, scale=scale)
         yield from _fed(ev, f"{detail}, and its zero point", scale=scale, zp=zp)
-    yield from grouped_rows.scales(ev)
 
 
 def _of_other_rows(values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -132,15 +122,13 @@ def _of_other_rows(values: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 @hypothesis("quantized rows", needs_call=True)
 def quantized(ev: Evidence) -> Iterator[Prediction]:
-    """A single row that is quantized, or several that are not, or not by the right steps."""
+    """A single row that is quantized, or several that are not."""
     if not _grouped(ev):
         return
     call, arrays, weights = ev.call, ev.arrays, group_weights.weights_of(ev.call)
     if _many_rows(ev):
         made = group_weights.of_one(call, arrays, weights, group_linear.LANES)
         yield Prediction("the activation is not quantized", ev.with_values(made))
-        yield from grouped_rows.steps(ev)
-        yield from grouped_rows.divisions(ev)
     else:
         made = group_weights.of_many(call, arrays, weights, group_weights.own_sums(call))
         yield Prediction("the activation is quantized", ev.with_values(made))
@@ -180,7 +168,6 @@ def range_of_rows(ev: Evidence) -> Iterator[Prediction]:
     if 0 < whole < x.shape[-1]:
         short = np.where(np.arange(x.shape[-1]) < whole, x, np.float32(0))
         yield from _fed(ev, "without the last values, which fill no word of four", x=short)
-    yield from ranges.other_steps(ev)
 
 
 def _range(ev: Evidence, detail: str, scale: np.ndarray, lo: np.ndarray, hi: np.ndarray) -> Prediction:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_floats, grouped_rows
 from refsim.bytediff.rerun import rerun
 from refsim.ops.base.int4 import COLUMNS, HALVES, PAIRS, ZERO, NibbleBlocks
+
+#: Calls with more products are left to the search.
+MOST_PRODUCTS = 1 << 22
 
 
 def int4_cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -20,20 +22,9 @@ def int4_cells(ev: Evidence, values: np.ndarray, scales: np.ndarray) -> np.ndarr
 
 
 def int4_predicted(ev: Evidence, detail: str, values: np.ndarray, scales: np.ndarray) -> Iterator[Prediction]:
-    """The buffer for other weights; none where some of the most wrong elements are nowhere near it.
-
-    The zero points of rows are folded by the sums of the right weights, or taken off the rows before, as native
-    kernels do: then the sums change with the weights.
-    """
-    if grouped_floats.telling(ev, values, scales):
+    """The buffer for other weights; none where there are too many products to try them."""
+    if values.size * (ev.call.out.numel // ev.call.out.shape[-1]) <= MOST_PRODUCTS:
         yield Prediction(detail, int4_cells(ev, values, scales))
-    if grouped_rows.many_rows(ev):
-        rows = grouped_rows.Rows.of(ev)
-        per_group = scales.shape[1] // (values.shape[1] // rows.group)
-        sums = values.reshape(len(values), -1, rows.group).sum(axis=-1, dtype=np.int64).T
-        if not np.array_equal(sums, rows.right["sums"]):
-            changed = {"values": values, "scales": scales[:, ::per_group].T, "sums": sums}
-            yield from rows.tried([(f"{detail}, of rows without their zero points", changed)])
 
 
 def int4_weights(ev: Evidence) -> tuple[np.ndarray, np.ndarray] | None:
@@ -120,8 +111,6 @@ def groups(ev: Evidence) -> Iterator[Prediction]:
     for by, what in ((1, "before"), (-1, "after"), (4, "four before"), (-4, "four after")):
         yield from int4_predicted(ev, f"scales of the row {what}", values, np.roll(scales, by, axis=0))
     yield from int4_predicted(ev, "scales left out", values, np.ones_like(scales))
-    yield from grouped_rows.group_scales(ev)
-    yield from grouped_floats.scales(ev)
 
 
 @hypothesis("order of float sums", needs_call=True)
@@ -132,7 +121,6 @@ def order(ev: Evidence) -> Iterator[Prediction]:
         return
     for what, values in grouped.orders(ev.call, ev.arrays):
         yield Prediction(f"added up as {what}", ev.with_values(values))
-    yield from grouped_floats.precisions(ev)
     bias = ev.call.consts.get("bias")
     if bias is None:
         return
@@ -171,8 +159,7 @@ def short(ev: Evidence) -> Iterator[Prediction]:
         lane = np.arange(values.shape[1]) // COLUMNS % lanes
         kept = np.where(lane < lanes - 1, values, 0)
         yield from int4_predicted(ev, f"the last of {lanes} lanes left out", kept, scales)
-        for part in (2, 4):
+        for part in dict.fromkeys((2, 4, lanes)):
             kept = np.where(lane < lanes // part, values, 0)
             what = f"all but the first {lanes // part} of {lanes} lanes left out"
             yield from int4_predicted(ev, what, kept, scales)
-        yield from grouped_floats.trees(ev)

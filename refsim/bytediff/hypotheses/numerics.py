@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, hypothesis
-from refsim.bytediff.hypotheses import grouped_rows
 from refsim.bytediff.rerun import affine, chained, profiled, rerun, wrong
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CLAMP_FIRST, TIE_UP, TRUNCATE, Profile, f32, requant
@@ -103,7 +102,6 @@ def clamp_bounds(ev: Evidence) -> Iterator[Prediction]:
         for what, low, high in _ranges(int(getattr(ev.call.params, "out_zp", 0))):
             made = np.clip(ev.logical.astype(np.int64), low, high)
             yield Prediction(f"clamped to {what}", ev.with_values(made))
-    yield from grouped_rows.bounds(ev)
     if ev.call.op.expand is None or ev.call.op.picks:
         return
     for what, low, high in _ranges(int(getattr(ev.call.params, "in_zp", 0))):

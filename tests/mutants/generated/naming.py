@@ -134,7 +134,6 @@ ROLES = (
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
             "weights laid out for another kernel", "range of rows", "sums of 16 bits", "sums not reset",
-            "sums over other groups",
             "weights of other channels", "lanes exchanged", "sums off by a constant",
         ),
     ),
@@ -142,14 +141,13 @@ ROLES = (
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
             "weights read at another stride", "products miscounted", "taps exchanged",
-            "words along K exchanged", "Winograd transform",
+            "words along K exchanged",
             "nibbles of other places",
             "weights in another order", "weights laid out for another kernel", "nibbles read wrong",
             "reduction too short", "unsigned lanes", "channel constants misplaced",
             "weight sums over the wrong dimension", "weights of other channels", "lanes exchanged",
         ),
     ),
-    Role("transform", r"transform\w*|inputs\d|outputs\d", ("Winograd transform",)),
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
