@@ -8,8 +8,8 @@ from collections import defaultdict
 import pytest
 from hypothesis import settings
 
-# Nothing is timed: a machine may be busy.
-settings.register_profile("untimed", deadline=None)
+# Nothing is timed: a machine may be busy. A check of a change draws the same examples each time.
+settings.register_profile("untimed", deadline=None, derandomize="CI" in os.environ)
 settings.load_profile("untimed")
 
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
@@ -19,6 +19,13 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
     os.unsetenv(name)
+
+
+@pytest.fixture(autouse=True)
+def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Most tests need no long search for the edit of a kernel that gives wrong bytes; ``long_search`` marks others."""
+    if request.node.get_closest_marker("long_search") is None:
+        monkeypatch.setenv("REFSIM_SEARCH", "1")
 
 
 @pytest.hookimpl(tryfirst=True)

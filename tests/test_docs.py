@@ -48,6 +48,7 @@ def test_neither_a_quick_machine_nor_a_busy_one_changes_a_page() -> None:
     assert _output._text(0.00042) == "0.00042"
 
 
+@pytest.mark.long_search
 @pytest.mark.few(12)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
 def test_output_is_as_shown(example) -> None:

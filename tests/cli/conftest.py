@@ -15,7 +15,6 @@ import json_schema
 import pytest
 from examples import SMALL_CORPUS
 
-from refsim.bytediff import search
 from refsim.cli import _main, _progress, main
 from refsim.cli._document import Document
 from refsim.golden import regen, rules
@@ -48,12 +47,6 @@ class Done:
 
 
 Run = Callable[..., Done]
-
-
-@pytest.fixture(autouse=True)
-def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What verbs say of wrong bytes needs no long search for the change of a kernel that gives them."""
-    monkeypatch.setenv(search.VARIABLE, "1")
 
 
 @pytest.fixture(autouse=True)

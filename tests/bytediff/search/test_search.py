@@ -36,6 +36,8 @@ from refsim.ops.base import epilogue
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS
 
+pytestmark = pytest.mark.long_search
+
 #: (operator, module and function of the edit, text there, text of the wrong kernel).
 WRONG: tuple[tuple[str, Any, str, str, str], ...] = (
     ("q8ta_conv2d_dw", q8ta_conv2d_dw, "kernel", "(ih < push[X + H])", "(ih <= push[X + H])"),
