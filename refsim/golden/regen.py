@@ -27,7 +27,7 @@ LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR = 4, 40
 
 
 @dataclass
-class Change:
+class DigestChange:
     """How the digests of one operator, or those of the chains, change."""
 
     op: str
@@ -51,7 +51,7 @@ class Change:
 class Planned:
     """The new files of one operator, or that of the chains, by name; and how they differ from the old."""
 
-    change: Change
+    change: DigestChange
     files: Mapping[str, bytes]
 
 
@@ -92,7 +92,7 @@ def _text(rows: Sequence[Row]) -> bytes:
     return "".join(f"{text}\n" for _, text, _ in rows).encode("ascii")
 
 
-def _planned(change: Change, files: Mapping[str, bytes], corpus: Corpus | None) -> Planned:
+def _planned(change: DigestChange, files: Mapping[str, bytes], corpus: Corpus | None) -> Planned:
     if corpus is not None and not change:
         change.damaged.extend(corpus.damaged(files) or _other(corpus, files))
     return Planned(change, files)
@@ -146,10 +146,10 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
 Row = tuple[DigestEntry | chain.ChainEntry, str, str]
 
 
-def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> Change:
+def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> DigestChange:
     """What differs from the lines of the corpus that can be read; the others are damage, which is written anew."""
     held, damaged = ([], []) if corpus is None else corpus.sound(op)
-    change, old = Change(op, damaged=damaged), {entry.number: _row(entry) for entry in held}
+    change, old = DigestChange(op, damaged=damaged), {entry.number: _row(entry) for entry in held}
     for entry, text, drawn in new:
         known = old.pop(entry.number, None)
         if known is None:

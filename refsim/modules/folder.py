@@ -32,7 +32,7 @@ _Stamp = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
-class Kind:
+class ModuleKind:
     """One kind of modules: how their files end, how they are listed by name, and whether bytes are a whole one."""
 
     suffix: str
@@ -58,7 +58,7 @@ class Folder:
         self,
         path: str | os.PathLike[str],
         watched: Collection[str],
-        kind: Kind | None = None,
+        kind: ModuleKind | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -171,5 +171,5 @@ def _whole_wgsl(data: bytes) -> bool:
     return True
 
 
-SPIRV = Kind(SUFFIX, _modules, whole)
-WGSL = Kind(wgsl.SUFFIX, lambda folder: iter(wgsl.sources(folder).items()), _whole_wgsl)
+SPIRV = ModuleKind(SUFFIX, _modules, whole)
+WGSL = ModuleKind(wgsl.SUFFIX, lambda folder: iter(wgsl.sources(folder).items()), _whole_wgsl)

@@ -61,7 +61,7 @@ PROGRAM_DRAWS: dict[str, Callable[[np.random.Generator, Shape], np.ndarray]] = {
 
 
 @dataclass
-class Difference:
+class Deviation:
     """How one operator differs from torch: the number of elements by the quantization steps between them."""
 
     delegate: int
@@ -95,7 +95,7 @@ def check(
     executor: str | Executor = "cpu",
     draws: Sequence[str] = tuple(DRAWS),
     tell: Callable[[], object] = lambda: None,
-) -> list[Difference]:
+) -> list[Deviation]:
     """Compare every fused operator and every quantize with torch, on random, extreme and realistic inputs.
 
     ``tell`` is called after each operator, as many times as `count` says.
@@ -112,7 +112,7 @@ def check(
             graph = build(read_blob(delegate.serialized.blob()), f"{lowered.where}: delegate {number}")
             checker = _Checker(delegate, graph, runner, seed)
             for item in checker.items():
-                difference = Difference(number, item.node, item.operator)
+                difference = Deviation(number, item.node, item.operator)
                 for draw in draws:
                     difference.add(draw, *checker.compare(item, checker.drawn(item, draw)))
                 for name, values in recorded.items():

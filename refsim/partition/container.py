@@ -29,10 +29,10 @@ BOUNDED = 1  # a tensor's sizes may be smaller than the file says
 
 def write(lowered: Lowered) -> bytes:
     """The .pte file; the same lowering gives the same bytes."""
-    return _Writer(lowered).write()
+    return _ContainerWriter(lowered).write()
 
 
-class _Writer:
+class _ContainerWriter:
     def __init__(self, lowered: Lowered) -> None:
         self.lowered = lowered
         self.values: list[Any] = []

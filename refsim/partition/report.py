@@ -11,7 +11,7 @@ from refsim.formats.vkgraph.read import read_blob
 from refsim.graph.flat import built_graph
 from refsim.graph.graph import Graph
 from refsim.ops.base.target import Target
-from refsim.partition.check import ALLOWED, Difference
+from refsim.partition.check import ALLOWED, Deviation
 from refsim.partition.lower import Lowered, LoweredDelegate, is_called
 from refsim.partition.nodes import target_name, tensors_of
 from refsim.partition.passes.tag_layouts import Transition
@@ -58,7 +58,7 @@ def transition(item: Transition) -> dict[str, Any]:
     }
 
 
-def difference(item: Difference) -> dict[str, Any]:
+def difference(item: Deviation) -> dict[str, Any]:
     counts = {str(steps): count for steps, count in sorted(item.steps.items())}
     return {
         "delegate": item.delegate,

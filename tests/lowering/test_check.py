@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from refsim.core.errors import GraphError
-from refsim.partition.check import DRAWS, Difference, check
+from refsim.partition.check import DRAWS, Deviation, check
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, lower
 from refsim.partition.nodes import target_name
@@ -20,7 +20,7 @@ from refsim.partition.patterns import _weights, add, convolution, linear
 from .networks import program
 
 
-def wrong(name: str) -> list[Difference]:
+def wrong(name: str) -> list[Deviation]:
     return [d for d in check(lower(program(name)[0], name)) if d.wrong]
 
 
@@ -161,7 +161,7 @@ def test_a_graph_that_was_changed_afterwards(lowered: Lowered) -> None:
 
 
 def test_counts() -> None:
-    difference = Difference(0, "n", "op")
+    difference = Deviation(0, "n", "op")
     difference.add("a", np.array([1, 2, 3], np.int8), np.array([1, 3, 1], np.int8))
     difference.add("b", np.array([-128], np.int8), np.array([127], np.int8))
     assert difference.steps == {0: 1, 1: 1, 2: 1, 255: 1} and difference.worst == 255

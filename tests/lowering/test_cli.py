@@ -240,7 +240,7 @@ def test_a_failing_check_writes_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(checking.DRAWS, "uniform", checking.DRAWS["lowest"])
-    wrong = checking.Difference(0, "q8ta_linear", "q8ta_linear")
+    wrong = checking.Deviation(0, "q8ta_linear", "q8ta_linear")
     wrong.add("uniform", np.array([3, 5]), np.array([3, 7]))
     monkeypatch.setattr(checking, "check", lambda *_, **more: [wrong])
     done = Done(capsys, "lower", MODELS / "linear_head.pt2", "--check", "-o", tmp_path / "g")

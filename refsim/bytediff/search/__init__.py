@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
-from refsim.bytediff.search.run import Search
+from refsim.bytediff.search.run import EditSearch
 from refsim.bytediff.search.witnesses import compared
 from refsim.bytediff.search.words import Place, class_of, place_of
 from refsim.core.errors import ParameterError
@@ -60,7 +60,7 @@ def edits(ev: Evidence, seconds: float) -> Iterator[Found]:
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
     with np.errstate(all="ignore"):
-        survivors = list(Search(ev, seconds).survivors())
+        survivors = list(EditSearch(ev, seconds).survivors())
     counted = compared(ev)
     groups: dict[bytes, list[Found]] = {}
     for survivor in survivors:

@@ -10,19 +10,19 @@ import numpy as np
 
 from refsim.bytediff.invocations import work_items
 from refsim.bytediff.search.rewrite import BEHIND
-from refsim.bytediff.search.schema import Edit, Entry, Schema, schema_of
+from refsim.bytediff.search.schema import Entry, KernelEdit, KernelSchema, schema_of
 from refsim.core.launch import Launch, Triple
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.spec import Call
 
 
-class Words(tuple[Any, ...]):
+class ReadWords(tuple[Any, ...]):
     """Words of an input, with zeros behind; ``size`` is without these. No edit writes there."""
 
     size: int
 
     @classmethod
-    def of(cls, words: np.ndarray) -> Words:
+    def of(cls, words: np.ndarray) -> ReadWords:
         made = cls(words.tolist() + [0] * BEHIND)
         made.size = len(words)
         return made
@@ -48,7 +48,7 @@ class Step:
         self.push = tuple(np.array(self.launch.push, np.uint32).view(np.int32).tolist())
 
     @property
-    def schema(self) -> Schema:
+    def schema(self) -> KernelSchema:
         return schema_of(self.launch.shader)
 
     @property
@@ -107,12 +107,12 @@ class Bench:
             for name, arg in zip(step.inputs, _read(step.call), strict=True):
                 if arg.kind is Kind.CONST:
                     self.arrays.setdefault(name, step.call.words(name))
-        self.words = {name: Words.of(array) for name, array in self.arrays.items()}
+        self.words = {name: ReadWords.of(array) for name, array in self.arrays.items()}
         self.produced: dict[str, Produced] = {}
         #: About how many steps of loops all items of the last step take, and whether an intermediate word was missing.
         self.cost, self.missed = 0, False
 
-    def choose(self, number: int, edit: Edit | None = None, entry: Entry | None = None) -> None:
+    def choose(self, number: int, edit: KernelEdit | None = None, entry: Entry | None = None) -> None:
         """Edit the kernel of one step; without an edit the right kernels again."""
         self.steps[number].schema.select(edit, entry)
         if not self.produced:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from refsim.bytediff.search.site import Alternative, Site, call, similar, times
+from refsim.bytediff.search.site import Alternative, KernelSite, call, similar, times
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
@@ -23,7 +23,7 @@ _EXCHANGED = {
 }  # fmt: skip
 
 
-def called(site: Site) -> Iterator[Alternative]:
+def called(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Call = site.node
     name = site.called(node)
     for other in _CALLED.get(name, ()):
@@ -67,7 +67,7 @@ def _other_lane(lane: ast.expr, by: int) -> ast.expr:
     return ast.BinOp(lane, ast.BitXor(), ast.Constant(by))
 
 
-def _products(site: Site) -> Iterator[Alternative]:
+def _products(site: KernelSite) -> Iterator[Alternative]:
     """a * b + c with its factors in another order, rounded once or twice, or added first."""
     node: ast.Call = site.node
     a, b, c, *rest = node.args
@@ -112,7 +112,7 @@ def _ranges(node: ast.Call) -> Iterator[Alternative]:
         yield Alternative(backwards, "loop")
 
 
-def arguments(site: Site) -> Iterator[Alternative]:
+def arguments(site: KernelSite) -> Iterator[Alternative]:
     """Two arguments of one kind exchanged."""
     node: ast.Call = site.node
     texts = [site.names.text(arg) for arg in node.args]

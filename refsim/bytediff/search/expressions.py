@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.search.plain import ADDED
-from refsim.bytediff.search.site import Alternative, Site, call, kinds, similar, times
+from refsim.bytediff.search.site import Alternative, KernelSite, call, kinds, similar, times
 
 #: So many other names stand for one at most.
 MOST_NAMES = 6
@@ -37,7 +37,7 @@ _FAMILIES = (
 )
 
 
-def binary(site: Site) -> Iterator[Alternative]:
+def binary(site: KernelSite) -> Iterator[Alternative]:
     node: ast.BinOp = site.node
     left, right, op = node.left, node.right, type(node.op)
     if op in (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.Div):
@@ -60,7 +60,7 @@ def binary(site: Site) -> Iterator[Alternative]:
         yield Alternative(call("edit_wrapped16", node), "type", 2)
 
 
-def order(site: Site) -> Iterator[Alternative]:
+def order(site: KernelSite) -> Iterator[Alternative]:
     """Floats added or multiplied in another order, or scaled before the zero point is taken away."""
     node: ast.BinOp = site.node
     left, right = node.left, node.right
@@ -80,7 +80,7 @@ def order(site: Site) -> Iterator[Alternative]:
         yield Alternative(ast.BinOp(left, ast.Div(), ast.BinOp(one, ast.Div(), right)), "order", 1)
 
 
-def compare(site: Site) -> Iterator[Alternative]:
+def compare(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Compare = site.node
     for at, op in enumerate(node.ops):
         for other in _COMPARED.get(type(op), ()):
@@ -92,7 +92,7 @@ def compare(site: Site) -> Iterator[Alternative]:
         yield Alternative(ast.Compare(middle, node.ops[1:], [last]), "condition")
 
 
-def truth(site: Site) -> Iterator[Alternative]:
+def truth(site: KernelSite) -> Iterator[Alternative]:
     """The condition of a branch: always, never, the other way round."""
     test = site.node
     for parent in _tests(site.tree):
@@ -110,7 +110,7 @@ def _tests(tree: ast.FunctionDef) -> tuple[ast.expr, ...]:
     return (*found, *(node for node in chosen if isinstance(node, ast.Compare)))
 
 
-def constant(site: Site) -> Iterator[Alternative]:
+def constant(site: KernelSite) -> Iterator[Alternative]:
     value = site.node.value
     if type(value) is int and abs(value) <= MOST_CONSTANT:
         others: list[Any] = [value + 1, value - 1, 0, 1, 2 * value, value // 2, -value]
@@ -123,7 +123,7 @@ def constant(site: Site) -> Iterator[Alternative]:
     )
 
 
-def name(site: Site) -> Iterator[Alternative]:
+def name(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Name = site.node
     text = site.names.texts.get(node.id)
     if text is not None:
@@ -132,7 +132,7 @@ def name(site: Site) -> Iterator[Alternative]:
         yield from local(site)
 
 
-def _global(site: Site, text: str, value: Any) -> Iterator[Alternative]:
+def _global(site: KernelSite, text: str, value: Any) -> Iterator[Alternative]:
     """A named constant: another of its kind, or another number."""
     module, _, name = text.rpartition(".")
     if isinstance(value, np.float32):
@@ -164,7 +164,7 @@ def _global(site: Site, text: str, value: Any) -> Iterator[Alternative]:
 _DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for dim in _DIMS)))}
 
 
-def local(site: Site) -> Iterator[Alternative]:
+def local(site: KernelSite) -> Iterator[Alternative]:
     """A variable: others that were set before and sound like it."""
     node: ast.Name = site.node
     found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
@@ -186,7 +186,7 @@ def _set(tree: ast.FunctionDef) -> tuple[ast.Name, ...]:
     return tuple(node for node in names if isinstance(node.ctx, ast.Store))
 
 
-def exchanged(site: Site) -> Iterator[Alternative]:
+def exchanged(site: KernelSite) -> Iterator[Alternative]:
     """Two of up to five values exchanged; four lanes turned round or rotated."""
     values = site.node.elts
     orders = [
@@ -199,7 +199,7 @@ def exchanged(site: Site) -> Iterator[Alternative]:
         yield Alternative(ast.Tuple([values[k] for k in order], ast.Load()), "values exchanged")
 
 
-def index(site: Site) -> Iterator[Alternative]:
+def index(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Subscript = site.node
     at = node.slice
     if isinstance(at, ast.Slice):
@@ -213,7 +213,7 @@ def index(site: Site) -> Iterator[Alternative]:
         yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
 
 
-def statement(site: Site) -> Iterator[Alternative]:
+def statement(site: KernelSite) -> Iterator[Alternative]:
     """A statement left out, if what it sets was set before."""
     node = site.node
     if isinstance(node, ast.AugAssign):
@@ -225,7 +225,7 @@ def statement(site: Site) -> Iterator[Alternative]:
         yield Alternative(None, "statement")
 
 
-def branch(site: Site) -> Iterator[Alternative]:
+def branch(site: KernelSite) -> Iterator[Alternative]:
     node: ast.IfExp = site.node
     yield Alternative(ast.IfExp(node.test, node.orelse, node.body), "condition")
 
@@ -236,7 +236,7 @@ def _grown(tree: ast.FunctionDef) -> tuple[ast.AugAssign, ...]:
     return tuple(node for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
 
 
-def added(site: Site) -> Iterator[Alternative]:
+def added(site: KernelSite) -> Iterator[Alternative]:
     """What is added to a sum: its sign, its precision."""
     for parent in _grown(site.tree):
         if parent.value is site.node:

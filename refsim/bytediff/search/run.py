@@ -16,7 +16,7 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.search.bench import Bench
-from refsim.bytediff.search.schema import Edit, Entry
+from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
 
@@ -49,7 +49,7 @@ class Candidate:
     """An edit of the kernel of one step; with ``entry`` only where that place of the kernel leads to it."""
 
     step: int
-    edit: Edit
+    edit: KernelEdit
     entry: Entry | None = None
 
 
@@ -69,7 +69,7 @@ class Fit(IntEnum):
 
 
 @dataclass
-class Search:
+class EditSearch:
     """The search for the edit that gives one buffer, as long as a usual machine takes ``seconds`` for it.
 
     Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
@@ -125,7 +125,7 @@ class Search:
         every = self.witnesses.every
         sample = every[:: -(-len(every) // SAMPLED)]
 
-        def fitting(edit: Edit | None, entry: Entry | None) -> list[bool]:
+        def fitting(edit: KernelEdit | None, entry: Entry | None) -> list[bool]:
             self.bench.choose(row.step, edit, entry)
             return [self._fit(witness) is Fit.YES for witness in sample]
 

@@ -36,7 +36,7 @@ class EndlessError(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class Edit:
+class KernelEdit:
     """One edit of one function: ``new`` stands for ``old``; None if a statement is left out."""
 
     number: int
@@ -54,7 +54,7 @@ class Edit:
 class Copy:
     """One function of a schema: its name there, its tree with resolved names, where it stands, and its edits."""
 
-    schema: Schema
+    schema: KernelSchema
     name: str
     function: FunctionType
     path: str = ""
@@ -63,7 +63,7 @@ class Copy:
     calls: list[Copy] = field(default_factory=list)
     codes: dict[str, CodeType] = field(default_factory=dict)
     #: Node -> its edits, one behind the other.
-    at: dict[ast.AST, list[Edit]] = field(default_factory=dict)
+    at: dict[ast.AST, list[KernelEdit]] = field(default_factory=dict)
 
     def read(self) -> None:
         """Parse the function, and those that it calls."""
@@ -112,13 +112,13 @@ class Entry:
     text: str
 
 
-class Schema:
+class KernelSchema:
     """All copies and edits of one kernel."""
 
     def __init__(self, kernel: Any, rows: Any) -> None:
         self.names = Names(rows)
         self.copies: dict[FunctionType, Copy] = {}
-        self.edits: list[Edit] = []
+        self.edits: list[KernelEdit] = []
         self.left = [0]
         #: What kinds of values places had while they were watched, and how many values there were.
         self.seen: dict[int, int] = {}
@@ -145,7 +145,7 @@ class Schema:
         """Number the edits of a function."""
         for node in ast.walk(copy.tree):
             for made in alternatives(node, copy.tree, self.names, copy.function):
-                edit = Edit(len(self.edits), copy, node, made)
+                edit = KernelEdit(len(self.edits), copy, node, made)
                 self.edits.append(edit)
                 copy.at.setdefault(node, []).append(edit)
         self.namespace.update(self.names.values)
@@ -168,7 +168,7 @@ class Schema:
         self.seen[number] = self.seen.get(number, 0) | (1 if isinstance(value, (float, np.floating)) else 2)
         return value
 
-    def select(self, edit: Edit | None, entry: Entry | None = None) -> None:
+    def select(self, edit: KernelEdit | None, entry: Entry | None = None) -> None:
         """Let the kernel have one edit, everywhere or where one entry leads to it; or none."""
         for space, copy in self._selected:
             self._put(space, copy, "kept")
@@ -194,7 +194,7 @@ class Schema:
         """Let all functions tell which places they reach, or none."""
         self._all("watch" if on else "kept")
 
-    def alone(self, edit: Edit) -> list[Entry]:
+    def alone(self, edit: KernelEdit) -> list[Entry]:
         """The entries through which an edit may be made alone: there are other ways to its function as well."""
         found = [entry for entry in self.entries if edit.copy in entry.copy.reach]
         others = any(edit.copy in called.reach for called in self.kernel.calls)
@@ -206,7 +206,7 @@ class Schema:
         found: Callable[..., Any] = self.namespace[self.kernel.name]
         return found
 
-    def built(self, edit: Edit, entry: Entry | None = None) -> Callable[..., Any]:
+    def built(self, edit: KernelEdit, entry: Entry | None = None) -> Callable[..., Any]:
         """The kernel with one edit, compiled. Only the edited function and its callers are made again."""
         njit = jit.ready().njit(nogil=True, error_model="numpy", boundscheck=True)
         space = {**self.namespace, "np": np, **self.names.originals}
@@ -249,7 +249,7 @@ class Schema:
         called += [entry.copy for entry in self.entries if entry.name in names]
         return frozenset(nodes), frozenset[Copy]().union(*(copy.reach for copy in called)), frozenset(names)
 
-    def moves(self, edit: Edit, entry: Entry | None) -> bool:
+    def moves(self, edit: KernelEdit, entry: Entry | None) -> bool:
         """Whether an edit may change the place of what is written."""
         nodes, copies, names = self.addresses
         if edit.copy is self.kernel:
@@ -262,10 +262,10 @@ class Schema:
 
 
 @cache
-def schema_of(op: str) -> Schema:
+def schema_of(op: str) -> KernelSchema:
     """The schema of an operator's kernel."""
     spec = OPS[op]
-    return Schema(spec.kernel, (spec.push, spec.spec))
+    return KernelSchema(spec.kernel, (spec.push, spec.spec))
 
 
 class _Resolve(ast.NodeTransformer):

@@ -78,7 +78,7 @@ def _cloned(node: ast.AST) -> ast.AST:
 
 
 @dataclass(frozen=True)
-class Site:
+class KernelSite:
     """A node with what the rules need to know: its function's tree and the names of other modules."""
 
     node: Any
@@ -143,4 +143,4 @@ def call(name: str, *args: ast.expr) -> ast.Call:
     return ast.Call(func, list(args), [])
 
 
-Rule = Callable[[Site], Iterator[Alternative]]
+Rule = Callable[[KernelSite], Iterator[Alternative]]

@@ -12,7 +12,7 @@ from types import FunctionType
 from typing import Any
 
 from refsim.bytediff.search import calls, expressions
-from refsim.bytediff.search.site import Alternative, Names, Rule, Site
+from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.BinOp, expressions.order),
@@ -37,7 +37,7 @@ def alternatives(
     """What might stand for a node."""
     if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
         return
-    site = Site(node, tree, names, function)
+    site = KernelSite(node, tree, names, function)
     seen = {ast.dump(node)}
     for kind, rule in _RULES:
         if isinstance(node, kind):

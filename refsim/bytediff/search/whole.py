@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff.search.bench import Bench, Out, Step, Words
+from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
 from refsim.bytediff.search.rewrite import BEHIND
-from refsim.bytediff.search.schema import Edit, Entry
+from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
 from refsim.ops.base.registry import OPS
 
@@ -16,7 +16,7 @@ from refsim.ops.base.registry import OPS
 def predicted(
     bench: Bench,
     number: int,
-    edit: Edit,
+    edit: KernelEdit,
     entry: Entry | None,
     fills: tuple[int, ...],
     actual: np.ndarray,
@@ -52,7 +52,12 @@ def _right(step: Step, inputs: dict[str, Any]) -> np.ndarray:
 
 
 def _run(
-    bench: Bench, step: Step, edit: Edit | None, entry: Entry | None, held: dict[str, np.ndarray], limit: int
+    bench: Bench,
+    step: Step,
+    edit: KernelEdit | None,
+    entry: Entry | None,
+    held: dict[str, np.ndarray],
+    limit: int,
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """(words, which were written) of one step; no words if it fails."""
     inputs = _given(bench, step, held)
@@ -69,7 +74,7 @@ def _run(
 
 
 def _plain(
-    step: Step, edit: Edit, entry: Entry | None, inputs: dict[str, Any], limit: int
+    step: Step, edit: KernelEdit, entry: Entry | None, inputs: dict[str, Any], limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
     schema = step.schema
     out = Out()
@@ -77,7 +82,7 @@ def _plain(
     schema.select(edit, entry)
     schema.left[0] = 4 * limit
     try:
-        schema.run(step.items, step.spec, step.push, *(Words.of(array) for array in inputs.values()), out)
+        schema.run(step.items, step.spec, step.push, *(ReadWords.of(array) for array in inputs.values()), out)
     finally:
         schema.select(None)
     words, written = np.zeros(out.size, np.int64), np.zeros(out.size, bool)

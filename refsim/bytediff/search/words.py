@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from refsim.bytediff.search.schema import ROOT, Copy, Edit, Entry
+from refsim.bytediff.search.schema import ROOT, Copy, Entry, KernelEdit
 from refsim.core.counted import counted
 
 #: Longer texts are cut.
@@ -83,7 +83,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
 )  # fmt: skip
 
 
-def place_of(edit: Edit, entry: Entry | None = None) -> Place:
+def place_of(edit: KernelEdit, entry: Entry | None = None) -> Place:
     """Where an edit is, and what it is; with an entry only as that place of the kernel calls it."""
     function = edit.copy.function
     own = function.__name__
@@ -96,7 +96,7 @@ def place_of(edit: Edit, entry: Entry | None = None) -> Place:
 _WORDS = re.compile(r"push\[[^\]]+\]|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 
 
-def _shader_line(edit: Edit) -> str:
+def _shader_line(edit: KernelEdit) -> str:
     """The line of the operator's shader that reads the words of the edited statement; "" if it is not one line."""
     asked = set(_WORDS.findall(_statement(edit)))
     near = set(_WORDS.findall(edit.copy.schema.names.text(edit.old)))
@@ -127,14 +127,14 @@ def _lines(op: str) -> tuple[tuple[str, frozenset[str]], ...]:
     return tuple(found)
 
 
-def _called(edit: Edit, entry: Entry | None) -> str:
+def _called(edit: KernelEdit, entry: Entry | None) -> str:
     """A call of the kernel, with its line."""
     if entry is None:
         return ""
     return f"{_cut(entry.text)} ({edit.copy.schema.kernel.path}:{entry.line})"
 
 
-def class_of(edit: Edit) -> str:
+def class_of(edit: KernelEdit) -> str:
     """The class of an edit, by the names that it touches: those that change, else those beside them."""
     old, new = (edit.copy.schema.names.text(node) for node in (edit.old, edit.made.new))
     before, after = (set(re.findall(r"\w+(?:\.\w+)?", text)) for text in (old, new))
@@ -150,7 +150,7 @@ def class_of(edit: Edit) -> str:
     return "another operation"
 
 
-def _statement(edit: Edit) -> str:
+def _statement(edit: KernelEdit) -> str:
     """The first line of the innermost statement that an edit is in."""
     found = _statements(edit.copy).get(edit.old)
     return "" if found is None else edit.copy.schema.names.text(found).partition("\n")[0]
@@ -166,7 +166,7 @@ def _statements(copy: Copy) -> dict[ast.AST, ast.stmt]:
     return found
 
 
-def text_of(edit: Edit) -> str:
+def text_of(edit: KernelEdit) -> str:
     """What stands there instead."""
     names, old, new = edit.copy.schema.names, edit.old, edit.made.new
     if new is None:

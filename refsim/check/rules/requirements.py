@@ -13,7 +13,7 @@ from refsim.check.subject import Call, Method
 from refsim.check.words import answer
 
 
-class _Facts(Mapping[str, str]):
+class _Described(Mapping[str, str]):
     """``{operator}``, and ``{a0}``, ``{a-1}``: the arguments, described when a sentence names them."""
 
     def __init__(self, call: Call) -> None:
@@ -57,7 +57,7 @@ def _find(row: Mapping[str, Any]) -> Callable[[Method, Runtime], Iterator[Hit]]:
     def find(method: Method, runtime: Runtime) -> Iterator[Hit]:
         for call in method.calls:
             if call.name in operators and breaks(call, row):
-                yield Hit(call.place(call.id(row.get("at", "-1"))), dict(_Facts(call)))
+                yield Hit(call.place(call.id(row.get("at", "-1"))), dict(_Described(call)))
 
     return find
 

@@ -17,7 +17,7 @@ PADDED_TO = 8  # elements of a row of a linear layer
 
 
 @dataclass(frozen=True)
-class GroupedWeight:
+class Int4Weight:
     """int8 values [N, K] in [-8, 7] and float32 scales [N, groups]; ``name`` is the placeholder of the values."""
 
     name: str
@@ -30,7 +30,7 @@ class GroupedWeight:
         return int(self.values.shape[1] // self.scales.shape[1])
 
 
-def read_grouped(program: FxProgram, node: Any) -> tuple[GroupedWeight, bool] | None:
+def read_grouped(program: FxProgram, node: Any) -> tuple[Int4Weight, bool] | None:
     """The weight that ``node`` stands for, and whether it is transposed on the way; None for any other node."""
     passed: list[fx.Node] = []
     turned = False
@@ -61,7 +61,7 @@ def read_grouped(program: FxProgram, node: Any) -> tuple[GroupedWeight, bool] | 
         or int(values.max()) > QMAX
     ):
         return None
-    return GroupedWeight(str(node.args[0]), values, scales.to(torch.float32), (*passed, node)), turned
+    return Int4Weight(str(node.args[0]), values, scales.to(torch.float32), (*passed, node)), turned
 
 
 def _turns(node: fx.Node) -> bool:
@@ -69,7 +69,7 @@ def _turns(node: fx.Node) -> bool:
     return not calls(node, "aten.permute_copy.default") or list(node.args[1]) == [1, 0]
 
 
-def pack_values(program: FxProgram, weight: GroupedWeight, pad: bool) -> fx.Node:
+def pack_values(program: FxProgram, weight: Int4Weight, pad: bool) -> fx.Node:
     """The bytes of the values, two to a byte; with ``pad`` K is rounded up to a multiple of 8 with zeros."""
     missing = -weight.values.shape[1] % PADDED_TO if pad else 0
     values = torch.nn.functional.pad(weight.values, (0, missing)).contiguous()

@@ -15,7 +15,7 @@ from torch import fx
 from refsim.ops.base.int4 import QMAX, QMIN, unpacked
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import argument, shape_of, target_name
-from refsim.partition.patterns._int4 import GroupedWeight, pack_values, read_grouped
+from refsim.partition.patterns._int4 import Int4Weight, pack_values, read_grouped
 from refsim.partition.patterns._match import Match, Output, replace
 from refsim.partition.refusal import Refusal
 
@@ -47,7 +47,7 @@ def _indices(node: fx.Node) -> Any:
     return node.args[1 if target_name(node) == PLAIN else 5]
 
 
-def _read(program: FxProgram, node: fx.Node) -> GroupedWeight | None:
+def _read(program: FxProgram, node: fx.Node) -> Int4Weight | None:
     if target_name(node) == PLAIN:
         found = read_grouped(program, node.args[0])
         return found[0] if found is not None and not found[1] else None
@@ -64,4 +64,4 @@ def _read(program: FxProgram, node: fx.Node) -> GroupedWeight | None:
     raw = stored.cpu().numpy()
     groups = scales if scales.ndim == 2 else scales.reshape(-1, 1)
     values = torch.from_numpy(unpacked(raw >> 4 | raw << 4))
-    return GroupedWeight(str(node.args[0]), values, groups, ())
+    return Int4Weight(str(node.args[0]), values, groups, ())

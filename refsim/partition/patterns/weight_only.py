@@ -13,7 +13,7 @@ from torch import fx
 
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import VIEW_COPY, argument, calls, dtype_of, only_user, shape_of, target_name
-from refsim.partition.patterns._int4 import GroupedWeight, pack_values, read_grouped
+from refsim.partition.patterns._int4 import Int4Weight, pack_values, read_grouped
 from refsim.partition.patterns._match import Match, Output, replace
 from refsim.partition.patterns._weights import ALIGNMENT, pack_bias, padded, read_bias
 from refsim.partition.refusal import Refusal, refuse
@@ -65,7 +65,7 @@ def _bias(node: fx.Node) -> Any:
     return None if at is None else argument(node, at)
 
 
-def _read(program: FxProgram, node: fx.Node) -> GroupedWeight | None:
+def _read(program: FxProgram, node: fx.Node) -> Int4Weight | None:
     _x_at, weight_at, _bias_at, by_rows = _ARGUMENTS[target_name(node)]
     found = read_grouped(program, node.args[weight_at])
     return found[0] if found is not None and found[1] is not by_rows else None
