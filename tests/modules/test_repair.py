@@ -95,6 +95,24 @@ def test_simple_edits_come_first(found: list[Edit]) -> None:
     assert '"<=" in place of "<"' in {edit.said for edit in found[:BATCH]}
 
 
+def test_loads_of_variables_with_other_names_are_no_copies() -> None:
+    """Unrolled copies of an array have no names here; the variables of a line in a module without optimization have."""
+
+    def copies(code: Code) -> set[frozenset[int]]:
+        every = (
+            frozenset(code.at(change.site).args[2] for change in edit.changes)
+            for edit in edits(code)
+            if code.at(edit.changes[0].site).op == Op.LOAD
+        )
+        return {one for one in every if len(one) > 1 and all(code.rows[row].op == Op.VARIABLE for row in one)}
+
+    code = Code(_module(example.binary("repairable")))
+    found = copies(code)
+    assert found
+    code.types.names.update({number: f"v{number}" for one in found for number in one})
+    assert not copies(code)
+
+
 def test_a_place_is_a_source_line_or_an_instruction(code: Code, found: list[Edit]) -> None:
     edit = next(one for one in found if one.said == '"<=" in place of "<"')
     repair = Repair("mine", edit, code, 7)

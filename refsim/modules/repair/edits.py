@@ -73,6 +73,8 @@ def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
         made = code.row(word) if at in ids else None
         if at not in ids or made is None or made.op in _FIXED:
             parts.append(word)
+        elif made.op in (Op.VARIABLE, Op.FUNCTION_PARAMETER):  # copies of one variable have its name
+            parts.append((code.type_of(word), code.types.names.get(word, "")))
         elif word in code.made_at and row.op != Op.PHI and depth:
             parts.append(_shape(code, made, depth - 1))
         else:
