@@ -17,12 +17,15 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "docs") not in sys.path:  # a test loads this file by its path
     sys.path.insert(0, str(ROOT / "docs"))
 
-from page_tables import devices, json_keys, modules, operators, runtime  # noqa: E402
+from page_tables import devices, json_keys, modules, operators, python_api, runtime  # noqa: E402
 
 PAGE = ROOT / "docs" / "numerics.md"
 PAGES = (
     PAGE,
-    *(ROOT / "docs" / f"{name}.md" for name in ("check", "modules", "own-kernels", "json", "runtimes")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("check", "modules", "own-kernels", "json", "runtimes", "python")
+    ),
 )
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
 
@@ -34,7 +37,7 @@ TABLES: dict[str, Callable[[], str]] = {
         operators.padding, operators.floats, operators.defects,
         runtime.rules, runtime.runtimes, runtime.libraries,
         modules.modules, modules.module_sizes, modules.packings, modules.kernel_keys,
-        json_keys.json_verbs, json_keys.json_objects,
+        json_keys.json_verbs, json_keys.json_objects, python_api.python_api,
     )
 }  # fmt: skip
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import importlib.util
 import json
 import re
@@ -13,6 +14,7 @@ from types import ModuleType
 import click
 import pytest
 
+import refsim
 from refsim.bytediff.hypotheses import ALL
 from refsim.cli import _output
 from refsim.cli._main import root
@@ -46,6 +48,22 @@ def test_neither_a_quick_machine_nor_a_busy_one_changes_a_page() -> None:
         assert {_output._text(ms) for ms in (0.00042, 0.001)} == {"0.001"}
         assert {_output._text(ms) for ms in (99.999, 1234.5)} == {"99.999"}
     assert _output._text(0.00042) == "0.00042"
+
+
+def test_the_examples_of_python_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of docs/python.md, which has the ones of the docstrings too."""
+    monkeypatch.chdir(ROOT)
+    text = re.sub("^```.*$", "", (ROOT / "docs" / "python.md").read_text(), flags=re.M)
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    found = doctest.DocTestParser().get_doctest(text, {}, "docs/python.md", None, 0)
+    assert len(found.examples) > 20
+    assert doctest.DocTestRunner(optionflags=flags).run(found).failed == 0
+
+
+def test_every_public_name_has_a_section_and_a_meaning() -> None:
+    sections = (ROOT / "docs" / "python.md").read_text().split("\n### ")[1:]
+    held = {section.partition("\n")[0]: section.partition("\n")[2].strip() for section in sections}
+    assert list(held) == refsim.__all__ and all(held.values())
 
 
 @pytest.mark.long_search

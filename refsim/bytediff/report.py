@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ from refsim.bytediff import json, text
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Count, Difference, Findings
+from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import Cause
@@ -19,7 +22,7 @@ from refsim.bytediff.search import allowed
 from refsim.bytediff.start import Start, explained
 from refsim.core import choices, doing
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
-from refsim.core.errors import ParameterError, RawBufferError, ShapeError
+from refsim.core.errors import MissingDependencyError, ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout, layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.qmath import PROFILES, Profile
@@ -38,6 +41,17 @@ class Report(Findings):
 
     def __str__(self) -> str:
         return "\n".join(text.lines(self))
+
+    def __repr__(self) -> str:
+        cause = f", {self.causes[0]}" if self.causes else ""
+        return f"Report({text.verdict(self)!r}{cause})"
+
+    def _repr_html_(self) -> str | None:
+        """The page of --html, in a frame of its own; None, so that a notebook shows the text, without jinja2."""
+        with suppress(MissingDependencyError):
+            page = escape(render(self))
+            return f'<iframe srcdoc="{page}" style="width:100%;height:640px;border:0"></iframe>'
+        return None
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain data."""
@@ -75,6 +89,9 @@ def diff(
     not compared. ``actual_layout`` is the layout of the actual buffer if it is another: then elements are compared, and
     places are those in that buffer.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
+
+    >>> refsim.diff(bytes(16), bytes(15) + b"x", "4W4C", (1, 4, 1, 1)).counts[-1].kind
+    'word padding'
     """
     if explain and call is not None and is_laid_flat(call.call):
         return _flat(expected, actual, call, geometry, limit, title, search)

@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from refsim.core import index, size_limit
+from refsim.core import buffer_map, index, size_limit
 from refsim.core.counted import counted
 from refsim.core.errors import GuardError, LayoutError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
@@ -134,6 +134,23 @@ class PackedBuffer:
         self._around[: FAR_WORDS + GUARD_WORDS] = GUARD
         self._around[-FAR_WORDS - GUARD_WORDS :] = GUARD
 
+    def __repr__(self) -> str:
+        return f"PackedBuffer({self.desc.dtype} {self.desc}, {counted(self.desc.nbytes, 'byte')})"
+
+    def _repr_html_(self) -> str:
+        """The map of the first elements, for notebooks."""
+        desc, size, most = self.desc, self.data.itemsize, buffer_map.ROWS * buffer_map.ACROSS
+        at = offsets(desc).reshape(-1)
+        held = {int(at[n]): np.unravel_index(n, desc.shape or (1,)) for n in np.flatnonzero(at < most)}
+        kinds = byte_kinds(desc)[::size]
+        cells = []
+        for number, value in enumerate(self.data[:most]):
+            kind = ByteKind(kinds[number])
+            index = f" [{', '.join(map(str, held[number]))}]" if number in held else ""
+            cells.append((f"{value:.4g}", f"byte {number * size}: {kind.label}{index}", kind.value))
+        labels = [kind.label for kind in ByteKind]
+        return buffer_map.drawn(repr(self), cells, labels, size, max(0, len(self.data) - most))
+
     def _lie_in(self, count: int) -> None:
         """Take so many words of zeros."""
         block = np.zeros(count + ALIGN // 4, np.int32)
@@ -173,6 +190,9 @@ class PackedBuffer:
 
         ``lane`` and ``word`` are the bytes given to the two kinds of padding. Raises ShapeError,
         RawBufferError for another dtype.
+
+        >>> refsim.PackedBuffer.pack(np.ones((1, 3, 2, 2), np.int8), "4W4C").raw.tolist()
+        [1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         """
         desc = TensorDesc(array.shape, layout, dtype)  # type: ignore[arg-type]
         buffer = cls(desc)
@@ -193,7 +213,11 @@ class PackedBuffer:
     def from_raw(
         cls, raw: bytes | np.ndarray, shape: tuple[int, ...], layout: Layout | str, dtype: str = ""
     ) -> PackedBuffer:
-        """A buffer with these bytes; RawBufferError if their number, or that rounded up to 16, does not fit."""
+        """A buffer with these bytes; RawBufferError if their number, or that rounded up to 16, does not fit.
+
+        >>> refsim.PackedBuffer.from_raw(bytes(range(32)), (1, 3, 2, 2), "4W4C").unpack()[0, 1].tolist()
+        [[1, 5], [17, 21]]
+        """
         desc = TensorDesc(tuple(shape), layout, dtype)  # type: ignore[arg-type]
         data = (
             np.frombuffer(raw, np.uint8)

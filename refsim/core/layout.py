@@ -139,6 +139,7 @@ _ROWS = (
     Layout("PACKED_INT8_CONV2D", 9, C, 4, W, 0, False, True),
 )
 
+#: All layouts by their full names. Functions take the short names as well: ``4W4C``, ``4C1W``, ``W``.
 LAYOUTS: dict[str, Layout] = {row.name: row for row in _ROWS}
 BY_SCHEMA_VALUE: dict[int, Layout] = {row.schema_value: row for row in _ROWS}
 DEFAULT_LAYOUT_VALUE = 255

@@ -87,6 +87,7 @@ def _measured() -> dict[str, Profile]:
     return {row["name"]: Profile(**row) for row in rows if row is not None}
 
 
+#: The numerics of devices by name, as they were measured; ``canonical`` is that of the definitions.
 PROFILES = _measured()
 CANONICAL, LAVAPIPE, NVIDIA = (PROFILES[name] for name in ("canonical", "lavapipe", "nvidia"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import size_limit
+from refsim.core.counted import counted
 from refsim.core.errors import GraphError, ParameterError, ShapeError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
@@ -57,6 +59,12 @@ class Model:
         default_factory=dict, init=False, compare=False, repr=False
     )
     _copies: dict[shapes.Key, Model] = field(default_factory=dict, init=False, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        count = sum(len(graph.nodes) for graph in self.graphs.values())
+        inputs = ", ".join(f"in{number} {row}" for number, row in enumerate(self.border))
+        held = f"{counted(len(self.graphs), 'delegate')}, {counted(count, 'operator')}"
+        return f"Model({self.path!r}, {held}, {inputs or 'no inputs'})"
 
     def nodes(self) -> Iterator[tuple[int, Node]]:
         """(delegate number, node) in execution order."""
@@ -174,13 +182,16 @@ class Model:
         """Run the model on these input arrays and return the output arrays, in the file's order.
 
         ``inputs`` have the shapes and dtypes of `input_shapes`. Arrays are logical: four dims are NCHW. Floats are real
-        values, int8 are quantized ones.
+        values, int8 are quantized ones. An array alone stands for a single input; torch tensors are taken too.
         ``observe`` is called after each node of a delegate, with its buffers. An `Observer` says which buffers it
         wants; executors may then compute other nodes together in one step. Raises ShapeError for inputs that do not
         fit, and UnknownOperatorError for a float operator without an implementation.
         """
+        if type(inputs) is not list:
+            inputs = self._given(inputs)
         if observe is None and (ready := self._quick.get(executor)) is not None and ready.fits(inputs):
             return ready.compute(inputs)  # a small network takes no longer than what stands below
+        inputs = self._given(inputs)
         runner = self._named(executor) if isinstance(executor, str) else executor
         if (model := self.at(inputs)) is not self:
             return model.run(inputs, runner, observe)
@@ -234,6 +245,7 @@ class Model:
         A device gets work for the next inputs while the host still prepares others, or reads outputs. Executors that
         cannot do this compute here. Raises as `run` does.
         """
+        inputs = self._given(inputs)
         runner = self._named(executor) if isinstance(executor, str) else executor
         model = self.at(inputs)
         return Submitted(model._steps(model._check(inputs), runner, None))
@@ -274,6 +286,30 @@ class Model:
         if name not in self._runners:
             self._runners[name] = executor_named(name)
         return self._runners[name]
+
+    def _given(self, inputs: Any) -> Sequence[np.ndarray]:
+        """What a caller gave as arrays: an array alone stands for a single input, a torch tensor for its array."""
+        wanted = len(self.border)
+        if hasattr(inputs, "dtype"):  # one array, or one tensor
+            if wanted != 1:
+                need = f"[{', '.join(f'in{number}' for number in range(wanted))}]"
+                raise ShapeError(self.path, "one array, where a list is wanted", got=_kind(inputs), need=need)
+            inputs = [inputs]
+        if isinstance(inputs, Mapping):
+            need = "a list in this order: " + ", ".join(f"in{number}" for number in range(wanted))
+            raise ShapeError(self.path, "inputs by name", got=", ".join(map(str, inputs)), need=need)
+        return [self._array(number, one) for number, one in enumerate(inputs)]
+
+    def _array(self, number: int, given: Any) -> np.ndarray:
+        if isinstance(given, np.ndarray):
+            return given
+        if hasattr(given, "detach"):
+            given = given.detach().cpu()
+            with suppress(TypeError):  # bfloat16, which NumPy lacks
+                return np.asarray(given.numpy())
+        row = self.border[number] if number < len(self.border) else "no such input"
+        need = f"np.asarray(..., np.{row.dtype})" if isinstance(row, shapes.InputBorder) else row
+        raise ShapeError(f"{self.path}: input {number}", "is no array", got=_kind(given), need=need)
 
     def _check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         return checked(self.path, self.input_shapes(), inputs)
@@ -347,6 +383,9 @@ def load(path: str | PathLike[str], target: Target | None = None, runs: bool = T
 
     ``runs``: it will be run; without it, also a file that only ExecuTorch's runtime runs is read. Raises FormatError,
     LimitError or GraphError; never anything else.
+
+    >>> refsim.load("tests/data/models/mixed_ops.pte")
+    Model('tests/data/models/mixed_ops.pte', 2 delegates, 14 operators, in0 float32 [1, 3, 32, 32])
     """
     if os.path.isdir(path) and (lowered := current(path, LOWERED)).is_file():
         path = lowered
@@ -377,3 +416,10 @@ def built(container: Pte, target: Target | None = None, runs: bool = True) -> Mo
 def _place(path: str, plan: program.Plan | None, number: int) -> str:
     """How errors name a delegate."""
     return path if plan is None else f"{path}: delegate {number}"
+
+
+def _kind(given: object) -> str:
+    """``float64 [1, 8]`` of an array or a tensor; else its type."""
+    if hasattr(given, "dtype") and hasattr(given, "shape"):
+        return f"{given.dtype} {list(given.shape)}"
+    return type(given).__name__

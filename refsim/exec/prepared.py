@@ -51,7 +51,10 @@ class PreparedModel:
     def fits(self, inputs: Sequence[np.ndarray]) -> bool:
         """Whether the inputs have the model's shapes and dtypes, and lie in C order."""
         return len(inputs) == len(self._shapes) and all(
-            array.shape == shape and array.dtype is dtype and array.flags.c_contiguous
+            isinstance(array, np.ndarray)
+            and array.shape == shape
+            and array.dtype is dtype
+            and array.flags.c_contiguous
             for array, (shape, dtype) in zip(inputs, self._shapes, strict=True)
         )
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from refsim.aten import bridge
 from refsim.aten.row import Place
+from refsim.core.counted import counted
 from refsim.core.errors import GraphError
 from refsim.core.layout import Layout, W
 from refsim.core.resize import Resize
@@ -145,6 +146,10 @@ class Graph:
     target: Target
     #: the graph at the bound, if this is a copy at other shapes: executors share memory and constants between them
     bound: Graph | None = field(default=None, compare=False, repr=False)
+
+    def __repr__(self) -> str:
+        held = f"{counted(len(self.nodes), 'operator')}, {counted(len(self.tensors), 'tensor')}"
+        return f"Graph({self.where!r}, {held})"
 
     @property
     def root(self) -> Graph:
