@@ -18,6 +18,7 @@ from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.shapes import at_bound
 from refsim.graph.values import plain
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.flat.base import SCALARS, FlatMeaning, misread, read_scalar
 from refsim.ops.flat.table import FLAT
@@ -57,6 +58,13 @@ def _layout(value: VkTensor) -> Layout | None:
     return FLAT_INT8 if value.numel % 4 == 0 else None
 
 
+def _of_floats(op: OpSpec, args: tuple[Any, ...], tensors: dict[int, Tensor]) -> bool:
+    """Whether the name, which is that of an operator on int8, stands for one on floats, as a clone's does."""
+    int8 = all(row.packed_int8 for row in op.args[0].layouts)
+    desc = tensors[args[0].id].desc if args and isinstance(args[0], Ref) and args[0].id in tensors else None
+    return int8 and desc is not None and not desc.is_int8
+
+
 def _nodes(
     graph: VkGraph, tensors: dict[int, Tensor], number: int, operator: OperatorCall, target: Target
 ) -> list[Node]:
@@ -64,7 +72,7 @@ def _nodes(
     result = plain(graph, operator.args[-1])
     outputs = tuple(ref.id for ref in (result if isinstance(result, tuple) else (result,)))
     row, op = FLAT.get(operator.name), OPS.serialized(operator.name)
-    if row is None or op is None:
+    if row is None or op is None or _of_floats(op, args, tensors):
         return [Node(number, operator.node_id, operator.name, args, outputs)]
     if len(args) > len(row.takes):
         raise GraphError("arguments", "wrong number", got=len(args), need=len(row.takes))

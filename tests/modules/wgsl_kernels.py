@@ -52,6 +52,7 @@ BUGS = (
         "quantize-truncates", "q8ta_quantize", "quantize.wgsl",
         "i32(round(x * block.inv_scale))", "i32(x * block.inv_scale)", ("truncation",),
     ),
+    Bug("clone-moved", "q8ta_clone", "copied.wgsl", "= x[id.x];", "= x[max(id.x, 1u) - 1u];", ("values moved",)),
     Bug(
         "dequantize-unsigned", "q8ta_dequantize", "dequantize.wgsl",
         "extractBits(bitcast<i32>(bytes[at / 4u]), 8u * (at % 4u), 8u)",

@@ -50,6 +50,11 @@ def pixel_shuffle(
     return (requant(real(moved, in_zp, in_scale), F32(out_inv_scale), out_zp),)
 
 
+def clone(target: Target, shapes: Shapes, x: np.ndarray) -> Arrays:
+    """A copy of the bytes: both lie in the same order."""
+    return (x,)
+
+
 _QUANTIZED = "x:t scale:d zp:i qmin:- qmax:- dtype:-"
 _ADDED = "a:t b:t a_scale:d a_zp:i b_scale:d b_zp:i out_scale:d out_zp:i alpha:d"
 
@@ -63,4 +68,5 @@ ROWS: tuple[FlatOp, ...] = (
         "x:t in_scale:d in_zp:i out_inv_scale:d out_zp:i upscale:i",
         pixel_shuffle,
     ),
+    flat("aten.clone.default", "x:t memory_format:-", clone),
 )
