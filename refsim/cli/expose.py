@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 
 import click
@@ -16,11 +17,14 @@ from refsim.cli._target import at_shapes, input_shape_option, target_option
 from refsim.cli._verb import Result, verb
 from refsim.cli.check import refusals
 from refsim.core import choices
+from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
 from refsim.device.outputs import FORM
+from refsim.device.unchanged import SEED, Unchanged, verify
+from refsim.exec.model import Model, load
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("output", "value", "operator", "shape", "layout", "as", "bytes")
@@ -75,6 +79,9 @@ class FillByte(click.ParamType):
 @click.option(
     "--chunk", type=click.IntRange(1), metavar="N", help="Write several files of at most N values each."
 )
+@click.option(
+    "--verify", "proven", is_flag=True, help="Prove that the program's own outputs keep their bits."
+)
 @input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
 @runtime_option
@@ -86,6 +93,7 @@ def command(
     share: bool,
     fill: int | str | None,
     chunk: int | None,
+    proven: bool,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
     release: str,
@@ -111,6 +119,7 @@ def command(
             need = "the file of a model; what judges the outputs of this one, see below"
             raise GraphError(file, what, need=need, hints=judge) from error
         raise
+    verified = _verified(file, files, family, shaped) if proven else []
     paths = write(output, files)
     for path in paths:
         wrote(path, said=True)
@@ -120,13 +129,28 @@ def command(
         "files": [{"file": path, "manifest": path_of(path)} for path in paths],
         "manifests": [one.manifest.as_json() for one in files],
         "left_out": dict(files[0].manifest.left_out),
+        **({"verified": [asdict(one) for one in verified]} if proven else {}),
     }
     as_values = [] if way is not None else _as_values(files)
-    return Result(content, partial(_show, file, files, paths, as_values, release))
+    return Result(content, partial(_show, file, files, paths, as_values, release, verified))
+
+
+def _verified(
+    file: str, files: Sequence[Exposed], family: TargetRow | None, shaped: Callable[[Model], Model] | None
+) -> list[Unchanged]:
+    """What is the same in each file as in the program; GraphError for what is not."""
+    model = load(file, None if family is None else family.target())
+    model = model if shaped is None else shaped(model)
+    return [verify(model, one) for one in files]
 
 
 def _show(
-    file: str, files: Sequence[Exposed], paths: Sequence[str], as_values: Sequence[str], release: str
+    file: str,
+    files: Sequence[Exposed],
+    paths: Sequence[str],
+    as_values: Sequence[str],
+    release: str,
+    verified: Sequence[Unchanged],
 ) -> None:
     for one, path in zip(files, paths, strict=True):
         rows = []
@@ -143,6 +167,13 @@ def _show(
         say(f"as values: {name}, {NO_WORDS}")
     for name, reason in files[0].manifest.left_out.items():
         say(f"left out: {name}, {reason}")
+    for proof, path in zip(verified, paths, strict=False):
+        count, own = counted(proof.operators, "operator"), counted(proof.outputs, "output")
+        say(
+            f"verified: {path} has the {count} and {counted(proof.values, 'value')} of {file} as they were, each read "
+            f"from memory that nothing else wrote since; {own} of a run with --random {SEED} "
+            f"{form(proof.outputs, 'has', 'have')} the same bits"
+        )
     first, *more = paths
     it, its = ("each", "its .json") if more else ("it", path_of(first))
     say(

@@ -135,3 +135,11 @@ def test_values_without_words_are_told(refsim, models: Path, tmp_path: Path) -> 
         assert done.status == 0 and re.search(rf"^{line}: {told}, .*already bound", done.out, re.M)
         assert refsim("check", tmp_path / "m.pte").status == 0
     assert "as values" not in refsim("expose", program, "-o", tmp_path / "m.pte", "--as", "values").out
+
+
+def test_verify_says_what_it_proved(refsim, models: Path, tmp_path: Path) -> None:
+    given = ("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", "--verify")
+    rows = refsim(*given, "--chunk", 3, "--json").json["verified"]
+    assert len(rows) == 2 and {row["operators"] for row in rows} == {5}
+    assert "verified: " in refsim(*given).out
+    assert "verified" not in refsim(*given[:-1], "--json").json

@@ -1,0 +1,124 @@
+"""Proof that an exposed file computes what its source does.
+
+Two facts are enough. Without what was appended, the program is the source: its instructions, operators, values and
+constants. And each value that one of these operators reads, or that is an output, is what was last written to its
+memory. As a third, a run without what was appended gives the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from refsim.core.errors import GraphError
+from refsim.device import strip
+from refsim.device.expose import Exposed
+from refsim.exec.model import Model
+from refsim.formats.pte.read import Pte, read_pte
+from refsim.formats.pte.schema import DelegateCall, Plan
+from refsim.formats.vkgraph.read import Blob
+from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
+from refsim.graph.values import flat
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """What was compared: operators, values and outputs of the source, and the values handed out beside them."""
+
+    operators: int
+    values: int
+    outputs: int
+    handed: int
+
+
+def verify(model: Model, file: Exposed) -> Unchanged:
+    """What is the same in a file as in the ``model`` that was exposed; GraphError for what is not."""
+    where = file.manifest.file
+    pte = read_pte(file.data, where)
+    assert model.container is not None and model.plan is not None
+    own, plan = file.manifest.own, pte.plan()
+    _same(where, "the program", _program(model.plan, model.plan, own), _program(plan, model.plan, own))
+    before, after = dict(model.container.blobs(model.plan)), dict(pte.blobs(plan))
+    operators = values = 0
+    for number, source in before.items():
+        place = f"{where}: delegate {number}"
+        added = len(after[number].graph.output_ids) - len(source.graph.output_ids)
+        kept = strip.without(after[number].graph, added)
+        _same(place, "operators", _operators(source.graph.chain), _operators(kept.chain))
+        _same(place, "its border", _border(source.graph), _border(kept))
+        _same(place, "values", _values(source, source), _values(after[number], source))
+        _check_memory(place, after[number].graph, source.graph)
+        operators, values = operators + len(kept.chain), values + len(source.graph.values)
+    _check_run(model, pte, file)
+    return Unchanged(operators, values, own, len(file.manifest.outputs) - own)
+
+
+def _same(where: str, what: str, source: object, found: object) -> None:
+    if source != found:
+        raise GraphError(where, f"{what} changed when values were exposed", need="those of the source")
+
+
+def _program(plan: Plan, source: Plan, own: int) -> tuple[Any, ...]:
+    """Inputs, values, outputs and instructions, as far as the source has them."""
+    steps = [
+        (step.delegate_index, step.args[: len(first.args)])
+        if isinstance(step, DelegateCall) and isinstance(first, DelegateCall)
+        else step
+        for step, first in zip(plan.chains[0].instructions, source.chains[0].instructions, strict=True)
+    ]
+    return plan.inputs, plan.outputs[:own], plan.values[: len(source.values)], steps
+
+
+def _operators(chain: Iterable[OperatorCall]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(call.name, call.args) for call in chain]
+
+
+def _border(graph: VkGraph) -> tuple[Any, ...]:
+    return graph.input_ids, graph.output_ids, graph.storage_type_override, graph.memory_layout_override
+
+
+def _values(blob: Blob, source: Blob) -> tuple[Any, ...]:
+    """The values that the source has, wherever they lie, and its constants."""
+    rows = blob.graph.values[: len(source.graph.values)]
+    placed = [replace(row, mem_obj_id=-1) if isinstance(row, VkTensor) else row for row in rows]
+    return placed, [bytes(blob.constants[number]) for number in range(len(source.constants))]
+
+
+def _check_memory(where: str, graph: VkGraph, source: VkGraph) -> None:
+    """GraphError if an operator or an output of the source reads memory that another value was written to since."""
+    theirs, last = set(_operators(source.chain)), dict[int, int]()
+
+    def objects(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
+        for number in flat(graph, ids):
+            row = graph.values[number]
+            if isinstance(row, VkTensor) and row.mem_obj_id >= 0:
+                yield number, row.mem_obj_id
+
+    def read(ids: Iterable[int], what: str) -> None:
+        for number, place in objects(ids):
+            if last.get(place, number) != number:
+                raise GraphError(
+                    f"{where}: {what}",
+                    "reads memory that was written again",
+                    got=f"value {last[place]} there",
+                    need=f"value {number}",
+                )
+
+    last.update((place, number) for number, place in objects(graph.input_ids))
+    for call in graph.chain:
+        if (call.name, call.args) in theirs:
+            read(call.args[:-1], f"node {call.node_id} {call.name}")
+        last.update((place, number) for number, place in objects(call.args[-1:]))
+    read(source.output_ids, "its outputs")
+
+
+def _check_run(model: Model, pte: Pte, file: Exposed) -> None:
+    """GraphError if the program without what was appended gives other bits."""
+    target = next((graph.target for graph in model.graphs.values()), None)
+    inputs = model.random_inputs(SEED)
+    pairs = zip(model.run(inputs), strip.source(pte, file.manifest, target).run(inputs), strict=True)
+    for number, (ours, theirs) in enumerate(pairs):
+        _same(file.manifest.file, f"out{number}", ours.tobytes(), theirs.tobytes())
