@@ -132,7 +132,9 @@ def diff(
         int(ev.differing.sum()),
         {name: counts for name, (_, counts) in legal.items()},
         chosen,
-        (*rest.told, *_laid_as(ev), *summary(rest.evidence)) if explain else (),
+        (*rest.told, *([] if holds_elements(actual, desc) else _laid_as(ev)), *summary(rest.evidence))
+        if explain
+        else (),
         tuple(found),
     )
     return (

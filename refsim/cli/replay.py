@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import click
+import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.cli._apart import Telling
@@ -33,6 +34,7 @@ from refsim.cli._options import (
 from refsim.cli._output import say
 from refsim.cli._sidecars import unlike_case
 from refsim.cli._verb import Result, verb
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
@@ -43,7 +45,8 @@ from refsim.exec.factory import executor_named
 from refsim.golden.check import asked_of, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
-from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.binding import BoundCase, has_sums, ruled
+from refsim.ops.base.requantization import RULES
 
 
 @verb("replay", "case -x cpu")
@@ -54,6 +57,11 @@ from refsim.ops.base.binding import BoundCase
     help=f"Instead of running the case, compare what a device made of it: {FORMS}.",
 )
 @actual_layout_option
+@click.option(
+    "--rule",
+    metavar="RULE",
+    help=f"With --actual: how sums become bytes in your library: {choices.listed(RULES)}, or an expression.",
+)
 @executors_option
 @click.option(
     "--other",
@@ -71,6 +79,7 @@ def command(
     case: str,
     actual: str | None,
     actual_layout: Layout | None,
+    rule: str | None,
     executors: str,
     others: tuple[str, ...],
     profile: Profile | None,
@@ -83,6 +92,8 @@ def command(
     Without --actual the executors run the case, and every byte is compared. With --actual, padding that a device
     may fill with anything is not compared.
     """
+    if rule is not None and actual is None:
+        raise click.UsageError("--rule needs --actual: the executors follow ExecuTorch's rule")
     stored = open_case(case)
     if actual is not None:
         if actual_layout is None:
@@ -90,10 +101,12 @@ def command(
                 actual, stored, case, same=True
             )  # before anything is read: whether it can be this tensor
         desc = stored.expected.desc
+        bound = stored.bound if rule is None else ruled(stored.bound, rule)
         report = diff(
-            stored.expected,
+            stored.expected if rule is None else bound.call.expected(bound.inputs),
             raw_buffer(actual, desc.shape, actual_layout or desc.layout),
-            call=stored.bound,
+            call=bound,
+            search=None if rule is None else 0,
             others=raw_files(others),
             profile=profile,
             device=not all_bytes,
@@ -102,6 +115,7 @@ def command(
             actual_layout=actual_layout,
         )
         texts = unlike_case(actual, stored, case, report.same) if actual_layout is None else []
+        texts += [] if report.same else _by_rule(stored.bound, report.evidence.actual.unpack())
         notes = [(line, False) for line in texts]
         return compared({"case": case, "actual": actual, "of_run": texts}, report, html, notes)
     reports: dict[str, Report] = {}
@@ -125,6 +139,17 @@ def command(
     shown = next((name for name, r in reports.items() if not r.same), next(iter(reports)))
     write_html(html, reports[shown], telling[shown].texts(reports[shown]))
     return _result(case, reports, kernels, telling, guards)
+
+
+def _by_rule(bound: BoundCase, actual: np.ndarray) -> list[str]:
+    """Which known rule of requantization gives these values."""
+    if not has_sums(bound.call):
+        return []
+    ways = {name: ruled(bound, name).call for name in RULES}
+    names = [
+        name for name, call in ways.items() if np.array_equal(call.expected(bound.inputs).unpack(), actual)
+    ]
+    return [f"these are the values of the rule {names[0]}: --rule {names[0]}"] if names else []
 
 
 class Foreign(NamedTuple):

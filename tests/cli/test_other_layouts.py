@@ -49,6 +49,14 @@ def test_bytes_that_fit_another_layout_are_told(values, tmp_path: Path, refsim) 
     assert done.json["causes"][0]["detail"] == "output written as NC4HW4" and done.json["causes"][0]["exact"]
 
 
+def test_only_the_layout_of_the_bytes_is_told(values, tmp_path: Path, refsim) -> None:
+    raw = tmp_path / "a.bin"
+    raw.write_bytes(PackedBuffer.pack(values, "4C").raw.tobytes())
+    done = refsim("replay", CASE, "--actual", raw, "--actual-layout", "NC4HW4", "--search", "0", "--json")
+    told = [line for line in done.json["pattern"] if line.startswith("these are")]
+    assert done.status == 1 and len(told) == 1 and told[0].startswith("these are 4C or")
+
+
 def test_a_layout_of_another_size_is_told(tmp_path: Path, refsim) -> None:
     for name, size in (("want.bin", 100), ("got.bin", 75)):
         (tmp_path / name).write_bytes(bytes(size))

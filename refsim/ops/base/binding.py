@@ -16,9 +16,11 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, CaseFeatures, check_case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.requantization import requantization
 from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import FLOAT_STYLES, STYLES
 from refsim.ops.base.target import Target
+from refsim.ops.base.traits import INTEGER_SUMS, Family
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,24 @@ class BoundCase:
     case: Case
     call: Call
     inputs: dict[str, PackedBuffer]
+
+
+def has_sums(call: Call) -> bool:
+    """Whether an operator requantizes integer sums."""
+    return call.op.family in INTEGER_SUMS and call.op.family is not Family.FLOAT_LINEAR
+
+
+def ruled(bound: BoundCase, rule: str) -> BoundCase:
+    """The case under another rule of requantization: a name in `RULES`, or an expression.
+
+    ParameterError for an operator that requantizes no integer sums.
+    """
+    if not has_sums(bound.call):
+        raise ParameterError(
+            bound.call.op.name, "has no integer sums to requantize", need="a convolution or a linear layer"
+        )
+    target = replace(bound.call.target, rule=requantization(rule))
+    return replace(bound, call=replace(bound.call, target=target))
 
 
 def bound_of(call: Call, inputs: Mapping[str, PackedBuffer]) -> BoundCase:

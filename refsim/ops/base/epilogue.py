@@ -93,6 +93,16 @@ def requantized(
 ) -> np.ndarray:
     """int8 output of integer sums whose last dims are (OC, *rest); ``spread`` shapes a per-channel vector."""
     sums, scales, bias = (consts[name] for name in PER_CHANNEL)
+    if target.rule is not None:
+        return target.rule(
+            params.activation == "relu",
+            acc=wrap32(acc - np.int64(params.in_zp) * sums.reshape(spread)),
+            sx=np.float32(params.in_scale),
+            sw=scales.reshape(spread),
+            so=np.float32(params.out_scale),
+            bias=np.float32(0.0) if bias is None else bias.reshape(spread),
+            zp=np.int64(params.out_zp),
+        )
     return FORMULAS[epilogue](
         acc,
         sums.reshape(spread),

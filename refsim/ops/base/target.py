@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refsim.core.qmath import CANONICAL, Profile
+from refsim.ops.base.requantization import Requantization
 
 #: How a runtime may pick the kernel of a q8ta_conv2d: for one image, or for several in another way.
 ROUTINGS = ONE_IMAGE, MANY_IMAGES = "one image", "many images"
@@ -31,8 +32,12 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class Target:
-    """The device to imitate: its numerics, whether upstream would choose kernels as for a Mali GPU, and the runtime."""
+    """The device to imitate: its numerics, whether upstream would choose kernels as for a Mali GPU, and the runtime.
+
+    ``rule``: how integer sums become bytes, if not as ExecuTorch's kernels do it; definitions alone know it.
+    """
 
     profile: Profile = CANONICAL
     mali: bool = False
     runtime: Behaviour = Behaviour()
+    rule: Requantization | None = None

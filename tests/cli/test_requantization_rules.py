@@ -1,0 +1,98 @@
+"""replay --rule: kernels of another library against their own rule; NumPy alone plays the kernel, in ncnn's layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from refsim.core.errors import ParameterError
+from refsim.golden.named import open_case
+from refsim.ops.base.binding import ruled
+from refsim.ops.base.requantization import RULES, requantization
+
+CASE = "q8ta_conv2d_pw/0258"
+F = np.float32
+
+
+def fours(values: np.ndarray) -> bytes:
+    """NC4HW4, by NumPy alone."""
+    n, c, h, w = values.shape
+    whole = np.pad(values, ((0, 0), (0, -c % 4), (0, 0), (0, 0)))
+    return whole.reshape(n, -1, 4, h, w).transpose(0, 1, 3, 4, 2).tobytes()
+
+
+def kernel(bug: str = "") -> np.ndarray:
+    """A pointwise convolution as ncnn computes it: reciprocal scales, halves away from 0, clamped to [-127, 127]."""
+    bound = open_case(CASE).bound
+    p: Any = bound.call.params
+    x, weight = bound.inputs["x"].unpack().astype(np.int64), bound.call.consts["weight"]
+    scales, bias = bound.call.consts["weight_scales"], bound.call.consts["bias"]
+    assert weight is not None and scales is not None
+    taps = weight[:, : x.shape[1]].astype(np.int64)
+    if bug == "last channel":
+        taps[:, -1] = 0
+    acc = np.einsum("nchw,oc->nohw", x - p.in_zp, taps)
+    back = F(1) / ((F(1) / F(p.in_scale)) * (F(1) / scales))
+    real = acc.astype(F) * back[:, None, None] + (F(0) if bias is None else bias[:, None, None])
+    if p.activation == "relu":
+        real = np.maximum(real, F(0))
+    real = real * (F(1) / F(p.out_scale))
+    whole = np.trunc(real) + np.where(np.abs(real - np.trunc(real)) >= F(0.5), np.copysign(F(1), real), F(0))
+    return np.clip(whole, -127, 127).astype(np.int8)
+
+
+def replay(refsim: Any, path: Path, values: np.ndarray, *more: str) -> Any:
+    path.write_bytes(fours(values))
+    return refsim(
+        "replay", CASE, "--actual", path, "--actual-layout", "NC4HW4", "--search", "0", "--json", *more
+    )
+
+
+def test_a_right_kernel_is_right_by_its_own_rule(tmp_path: Path, refsim) -> None:
+    assert replay(refsim, tmp_path / "a.bin", kernel(), "--rule", "ncnn").status == 0
+    assert replay(refsim, tmp_path / "a.bin", kernel(), "--rule", RULES["ncnn"]).status == 0
+    told = replay(refsim, tmp_path / "a.bin", kernel())
+    assert told.status == 1 and any("--rule ncnn" in line for line in told.json["of_run"])
+    assert replay(refsim, tmp_path / "a.bin", open_case(CASE).expected.unpack(), "--rule", "ncnn").status == 1
+
+
+def test_a_bug_is_named_under_that_rule(tmp_path: Path, refsim) -> None:
+    """The last of nine channels is the last word of channels."""
+    found = replay(refsim, tmp_path / "a.bin", kernel("last channel"), "--rule", "ncnn")
+    assert found.status == 1 and found.json["layout"] == "NC4HW4"
+    cause = found.json["causes"][0]
+    assert cause["exact"] and cause["name"] == "reduction too short"
+
+
+@pytest.mark.parametrize(
+    "case", [CASE, "q8ta_conv2d/0200", "q8ta_linear/0017", "q8ta_conv2d_transposed/0010"]
+)
+def test_the_rule_of_executorch_is_what_its_operators_mean(case: str) -> None:
+    stored = open_case(case)
+    bound = ruled(stored.bound, "executorch")
+    assert bound.call.expected(bound.inputs) == stored.expected
+
+
+@pytest.mark.parametrize(
+    "text", ["ncn", "acc *", "acc.real", "__import__('os')", "clamp(acc)", "acc ** 2", "[acc]",
+             "acc if zp else 1", "1" * 400]
+)  # fmt: skip
+def test_what_is_no_rule_is_refused(text: str) -> None:
+    with pytest.raises(ParameterError):
+        requantization(text)
+
+
+def test_a_rule_that_gives_no_int8_and_an_operator_without_sums_are_refused() -> None:
+    bound = ruled(open_case(CASE).bound, "acc * sx")
+    with pytest.raises(ParameterError, match="gives no int8"):
+        bound.call.expected(bound.inputs)
+    with pytest.raises(ParameterError, match="no integer sums"):
+        ruled(open_case("q8ta_add/0235").bound, "ncnn")
+
+
+def test_the_page_shows_the_rules() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-kernels.md").read_text()
+    assert all(f"| `{name}` | `{text}` |" in page for name, text in RULES.items())
