@@ -9,6 +9,7 @@ import pytest
 from modules import build, example
 from refsim.cli._shaders_repair import Found, lines
 from refsim.modules.repair import report
+from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, edits
 from refsim.modules.repair.schema import Schema, edited, selectable
@@ -20,6 +21,7 @@ from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op
 from refsim.spirv.reflect import interface
+from refsim.spirv.types import Types
 
 needs_validator = pytest.mark.skipif(tool() is None, reason="needs spirv-val")
 MODULES = (
@@ -69,6 +71,28 @@ def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, fou
                 assert condition.op in (Op.LOGICAL_AND, Op.LOGICAL_OR) and rows[turns.args[3]].args[2] == 1000
                 loops += 1
     assert loops >= sum(row.op == Op.LOOP_MERGE for body in code.module.functions for row in body) > 0
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_computed_index_stays_inside(name: str) -> None:
+    """A driver may crash, or lose the device, over a foreign index into shared memory."""
+    module = _module(build.BINARIES / f"{name}.spv").copy()
+    bound(module, 1000)
+    arrays = (Op.TYPE_ARRAY, Op.TYPE_RUNTIME_ARRAY)
+    types, seen = Types(module), 0
+    for body in module.functions:
+        made = {row.result: row for row in body if row.result}
+        for row in body:
+            if row.op != Op.ACCESS_CHAIN:
+                continue
+            holder = types.pointee({**types.rows, **made}[row.args[2]].type)
+            for index in row.args[3:]:
+                of = types.rows[holder]
+                if index in made and of.op in arrays:
+                    assert made[index].op == Op.SELECT
+                    seen += 1
+                holder = of.args[1 + types.rows[index].args[2]] if of.op == Op.TYPE_STRUCT else of.args[1]
+    assert seen
 
 
 @needs_validator

@@ -17,6 +17,7 @@ from refsim.spirv.types import Types
 GLSL_STD = "GLSL.std.450"
 PURE_STORAGE = (StorageClass.UNIFORM, StorageClass.PUSH_CONSTANT, StorageClass.INPUT)
 MERGES = (Op.SELECTION_MERGE, Op.LOOP_MERGE)
+CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
 class Site(NamedTuple):
@@ -248,7 +249,7 @@ class Code:
             return None
         if row.op == Op.VARIABLE:
             return (pointer, ()) if row.args[2] in PURE_STORAGE else None
-        if row.op not in (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN):
+        if row.op not in CHAINS:
             return None
         base = self._target(row.args[2])
         numbers = [self.number(index) for index in row.args[3:]]

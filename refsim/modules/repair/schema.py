@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from refsim.modules.repair.code import MERGES, Code, Site
+from refsim.modules.repair.bounded import bound
+from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.draft import Change
 from refsim.modules.repair.edits import Edit
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
 
-_EQUAL, _BEYOND = Op.IEQUAL, 174
+_EQUAL = Op.IEQUAL
 
 
 def edited(code: Code, edit: Edit) -> Module:
@@ -81,7 +82,7 @@ class _Site:
 class Schema:
     """Many edits in one module: the word at ``binding`` is the number of the one that holds. Others choose none.
 
-    The loops of an invocation end after so many ``turns`` in all, so that no edit makes one without an end.
+    The loops of an invocation end after so many ``turns`` in all, and indices stay inside (`bound`).
     """
 
     def __init__(self, code: Code, edits: Sequence[Edit], binding: int, turns: int) -> None:
@@ -98,7 +99,7 @@ class Schema:
         self._selector = self._buffer(binding)
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
-        self._end_loops(turns)
+        bound(self.module, turns)
         self.module = _pinned(code, self.module)
 
     def _take(self, number: int, change: Change) -> None:
@@ -124,33 +125,6 @@ class Schema:
         module.decorate(variable, Decoration.DESCRIPTOR_SET, 0)
         module.decorate(variable, Decoration.BINDING, binding)
         return variable
-
-    def _end_loops(self, turns: int) -> None:
-        """Loops also end when no turns are left. Those are counted where a condition leads out of a loop."""
-        module = self.module
-        none, one = module.constant(self.word, 0), module.constant(self.word, 1)
-        most = module.constant(self.word, turns)
-        counter = module.add_variable(StorageClass.PRIVATE, self.word, none)
-        for body in module.functions:
-            ends = {row.args[0] for row in body if row.op == Op.LOOP_MERGE}
-            made: list[Instruction] = []
-            for row in body:
-                if row.op == Op.BRANCH_CONDITIONAL and ends & set(row.args[1:3]):
-                    done, more, over, ended = (module.new_id() for _ in range(4))
-                    out = row.args[1] in ends
-                    at = len(made) - (made[-1].op in MERGES)
-                    made[at:at] = [
-                        Instruction(Op.LOAD, (self.word, done, counter)),
-                        Instruction(Op.IADD, (self.word, more, done, one)),
-                        Instruction(Op.STORE, (counter, more)),
-                        Instruction(_BEYOND if out else Op.ULESS_THAN, (self.bool, over, done, most)),
-                        Instruction(
-                            Op.LOGICAL_OR if out else Op.LOGICAL_AND, (self.bool, ended, row.args[0], over)
-                        ),
-                    ]
-                    row = row.with_args(ended, *row.args[1:])
-                made.append(row)
-            body[:] = made
 
     def _entry(self, function: int) -> list[Instruction]:
         """The choices of a function, made at its begin."""
