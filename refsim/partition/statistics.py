@@ -32,7 +32,7 @@ class Statistics:
 
 def statistics(source: VkGraph, graph: Graph) -> Statistics:
     """Count a delegate, given as it is serialized and as it was built (`refsim.graph.build.build`)."""
-    int8 = [node for node in graph.nodes if node.prepared is not None]
+    int8 = [node for node in graph.nodes if not node.is_float]
     clones = [node for node in graph.nodes if node.name == CLONE]
     moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]
     shared, unshared = memory.total(source)
@@ -40,7 +40,7 @@ def statistics(source: VkGraph, graph: Graph) -> Statistics:
         operators=len(graph.nodes),
         int8_operators=len(int8),
         float_operators=len(graph.nodes) - len(int8),
-        dispatches=sum(len(node.prepared.dispatches) for node in int8 if node.prepared is not None),
+        dispatches=sum(1 if node.prepared is None else len(node.prepared.dispatches) for node in int8),
         clones=len(clones),
         clone_bytes=sum(moved),
         constants=len(source.constants),

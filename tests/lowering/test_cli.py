@@ -67,6 +67,8 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     assert done.status == 0 and not content["runtime_errors"] and content["quantized"]
     kept = {(row["node"], row["code"]) for row in content["unfused"]}
     assert kept == {(name, "runtime") for name in ("convolution", "convolution_1", "convolution_5", "addmm")}
+    statistics = content["delegates"][0]["statistics"]
+    assert (statistics["int8_operators"], statistics["dispatches"]) == (8, 8)
     outside = {row["node"] for row in content["refused"] if row["code"] == "runtime"}
     assert outside == {"quantize_per_tensor_11", "dequantize_per_tensor_12"}
     assert Done(capsys, "run", tmp_path / "mixed", "--random", "0", "--runtime", "webgpu").status == 0
