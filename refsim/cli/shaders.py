@@ -65,7 +65,7 @@ from refsim.modules import CASES, SECONDS, inventory
     "--repair", is_flag=True, help="Where a module is wrong, search for the one change that makes it right."
 )
 @click.option(
-    "--search",
+    "--seconds",
     type=click.FloatRange(1, 86_400),
     default=SECONDS,
     show_default=True,
@@ -99,7 +99,7 @@ def command(
     repeats: int,
     images: bool,
     repair: bool,
-    search: float,
+    seconds: float,
     patch: str | None,
     verbose: bool,
     release: str | None,
@@ -141,7 +141,7 @@ def command(
         limit,
         sanitize,
         repeats,
-        Wanted(search, patch or "") if repair else None,
+        Wanted(seconds, patch or "") if repair else None,
         verbose,
         release,
     )

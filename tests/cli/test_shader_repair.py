@@ -35,7 +35,7 @@ def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_pa
 def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
     """The one bug of the other example takes more than one edit."""
     put(folder, example.BUG.module, example.BINARY)
-    done = refsim("shaders", folder, example.BUG.op, "--count", "8", "--repair", "--search", "1")
+    done = refsim("shaders", folder, example.BUG.op, "--count", "8", "--repair", "--seconds", "1")
     assert done.status == 1 and "no repair: none of the single edits" in done.out
     assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
 
