@@ -53,6 +53,7 @@ NETWORKS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_errors_are_those_of_dumped_bytes(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
     make, modules, pattern = NETWORKS[name]
@@ -113,6 +114,7 @@ def test_the_layer_that_was_made_bad_comes_first(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_layer_that_stays_float_gains_what_is_said(name: str, tmp_path: Path) -> None:
     """Each of the first three is lowered in float, with weights whose first channel hides the others."""
