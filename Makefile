@@ -34,7 +34,8 @@ demo: $(VENV)/.installed  ## run a real .pte on the CPU and compare every packed
 	@echo "== running the bundled models; the first run also compiles the kernels (some seconds)"
 	@$(VENV)/bin/refsim demo
 
-PYTEST := $(RUN) pytest -n $(WORKERS) --dist loadfile
+# a process that crashes ends the run and is named; pytest-xdist waits for ever where it starts another for loadfile
+PYTEST := $(RUN) pytest -n $(WORKERS) --dist loadfile --max-worker-restart 0
 
 test: $(VENV)/.installed gpu-if-possible  ## run the tests that take minutes, on a Vulkan device too where there is one
 	@echo "== running the tests"
