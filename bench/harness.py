@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from refsim.cli._output import print_table
+from refsim.cli.kit.text import print_table
 from refsim.core import atomic_write
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from refsim.cli._output import print_table
+from refsim.cli.kit.text import print_table
 
 ROOT = Path(__file__).parents[1]
 #: Lines that a room may have; modules and sweep have one budget for both.

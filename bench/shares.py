@@ -21,7 +21,7 @@ import numpy as np
 
 from bench.networks import MODELS
 from bench.threads import _plan, _steps
-from refsim.cli._output import print_table
+from refsim.cli.kit.text import print_table
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.depthwise.kernel import fours, interleave

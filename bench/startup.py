@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from bench.harness import OUT, ROOT, Timing, write
-from refsim.cli._output import print_table
+from refsim.cli.kit.text import print_table
 
 MODELS = ROOT / "tests" / "data" / "models"
 NUMPY = (sys.executable, "-c", "import numpy")

@@ -24,7 +24,7 @@ import numpy as np
 from bench import limits
 from bench.harness import OUT, write
 from bench.networks import MODELS
-from refsim.cli._output import print_table, say
+from refsim.cli.kit.text import print_table, say
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.args import KERNEL_PARAMS

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.harness import OUT, ROOT, Timing, write
-from refsim.cli._output import print_table
+from refsim.cli.kit.text import print_table
 
 MODULES = ROOT / "tests" / "modules"
 NAME = "q8ta_conv2d_float.spv"

@@ -91,15 +91,15 @@ def _here() -> Iterator[None]:
     On a busy one a time may be so long that a table would leave out one column more. On a quick one it may be so short
     that it gets more decimals.
     """
-    from refsim.cli import _output, _progress
+    from refsim.cli.kit import progress, text
 
-    number = _output._number
+    number = text._number
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(ROOT)
         patch.setenv("COLUMNS", str(WIDTH))
-        patch.setattr(_progress, "FIRST_LINE", 1e6)
+        patch.setattr(progress, "FIRST_LINE", 1e6)
         patch.setattr(
-            _output,
+            text,
             "_number",
             lambda value: number(min(max(value, LEAST_TIME), MOST_TIME) if value > 0 else value),
         )

@@ -24,8 +24,9 @@ ROOT = Path(__file__).resolve().parents[1]
 #: A verb without the lines that it prints where it takes long, as on a busy machine.
 VERB = """
 import sys
-from refsim.cli import _progress, main
-_progress.FIRST_LINE = 1e6
+from refsim.cli import main
+from refsim.cli.kit import progress
+progress.FIRST_LINE = 1e6
 sys.exit(main())
 """
 NOTEBOOKS = tuple(sorted((ROOT / "docs").glob("*.ipynb")))

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from refsim.cli._document import SCHEMA_FILE
+from refsim.cli.kit.document import SCHEMA_FILE
 
 
 def read(text: str) -> dict[str, Any]:

@@ -16,8 +16,8 @@ import pytest
 
 import refsim
 from refsim.bytediff.hypotheses import ALL
-from refsim.cli import _output
-from refsim.cli._main import root
+from refsim.cli.kit import text
+from refsim.cli.kit.program import root
 from refsim.core.layout import Layout
 from refsim.exec.factory import executors
 
@@ -45,9 +45,9 @@ def test_readme_has_an_example() -> None:
 
 def test_neither_a_quick_machine_nor_a_busy_one_changes_a_page() -> None:
     with console._here():
-        assert {_output._text(ms) for ms in (0.00042, 0.001)} == {"0.001"}
-        assert {_output._text(ms) for ms in (99.999, 1234.5)} == {"99.999"}
-    assert _output._text(0.00042) == "0.00042"
+        assert {text._text(ms) for ms in (0.00042, 0.001)} == {"0.001"}
+        assert {text._text(ms) for ms in (99.999, 1234.5)} == {"99.999"}
+    assert text._text(0.00042) == "0.00042"
 
 
 def test_the_examples_of_python_run(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from bench.limits import limits
 from bench.peers.engines import ENGINES, FILES, FP32, MODEL, REFSIM, S8S8
 from bench.peers.net import U8S8, XNN, Net, Work, works
 from bench.peers.worker import Contender
-from refsim.cli._output import print_table, say
+from refsim.cli.kit.text import print_table, say
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.isa import cpu
 

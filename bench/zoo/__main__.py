@@ -14,8 +14,8 @@ from bench.zoo.harness import one
 from bench.zoo.limited import Limits
 from bench.zoo.page import PAGE, page, summary
 from bench.zoo.reasons import stale, unexplained
-from refsim.cli._output import print_table
-from refsim.cli._progress import progress, verb
+from refsim.cli.kit.progress import progress, verb
+from refsim.cli.kit.text import print_table
 from refsim.core import atomic_write
 
 RESULTS = ROOT / "out" / "zoo.jsonl"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from page_tables.markdown import markdown
-from refsim.cli._document import SCHEMA_FILE
+from refsim.cli.kit.document import SCHEMA_FILE
 
 #: Definitions that are no objects: their type in words.
 _PLAIN = {

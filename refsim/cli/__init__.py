@@ -1,5 +1,5 @@
 """The command `refsim`: one module per verb here; modules with a leading underscore are what they share."""
 
-from refsim.cli._main import main
+from refsim.cli.kit.program import main
 
 __all__ = ["main"]

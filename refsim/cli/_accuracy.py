@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import numpy as np
 
-from refsim.cli._output import print_table, say
+from refsim.cli.kit.text import print_table, say
 from refsim.core import choices
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model

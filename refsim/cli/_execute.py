@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim import aten
-from refsim.cli._progress import progress
+from refsim.cli.kit.progress import progress
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from refsim.cli._options import LIMIT, root_option
-from refsim.cli._output import print_table, say, shape_text
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import LIMIT, root_option
+from refsim.cli.kit.text import print_table, say, shape_text
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import root_option
-from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
-from refsim.cli._progress import progress
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import root_option
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest
+from refsim.cli.kit.verb import Result, verb
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.golden.chain import CHAINS
 from refsim.golden.store import Corpus
 from refsim.ops.base.case import Case

@@ -14,15 +14,15 @@ import click
 
 import refsim
 from refsim.check.runtime import DEFAULT, runtime
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import folder_option, runtime_option, search_option
-from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest, wrote
-from refsim.cli._progress import progress
-from refsim.cli._verb import Result, verb
-from refsim.cli._written import Written
+from refsim.cli.kit.options import folder_option, runtime_option, search_option
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest, wrote
+from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import programs

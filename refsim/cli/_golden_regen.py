@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import root_option
-from refsim.cli._output import say_all
-from refsim.cli._progress import progress
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import root_option
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import say_all
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.golden.chain import CHAINS
 from refsim.ops.base.registry import LISTED
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._progress import progress
+from refsim.cli.kit.progress import progress
 from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.golden import verify as checks

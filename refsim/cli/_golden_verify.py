@@ -10,21 +10,21 @@ from typing import Any
 
 import click
 
-from refsim.cli._apart import lines_of, say_lines
 from refsim.cli._golden_results import run
-from refsim.cli._idle import Share
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option, profile_option, root_option, search_option
-from refsim.cli._output import MOST_SHOWN, print_table, say, say_all, say_rest, wrote
-from refsim.cli._verb import PROGRAM, Result, verb
-from refsim.cli._written import Written
+from refsim.cli.kit.apart import lines_of, say_lines
+from refsim.cli.kit.options import executors_option, profile_option, root_option, search_option
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_all, say_rest, wrote
+from refsim.cli.kit.verb import PROGRAM, Result, verb
+from refsim.cli.kit.written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.cpu import isa as isas
 from refsim.exec.cpu.thread_pool import processors
 from refsim.exec.factory import executor_named
+from refsim.exec.share import Share
 from refsim.golden import verify as checks
 from refsim.golden.apart import Apart, Rivals, told
 from refsim.golden.chain import CHAINS

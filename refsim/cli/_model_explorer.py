@@ -17,8 +17,8 @@ import click
 
 from refsim.cli._execute import kernels
 from refsim.cli._origins import Origins
-from refsim.cli._output import shape_text, wrote
-from refsim.cli._written import Written
+from refsim.cli.kit.text import shape_text, wrote
+from refsim.cli.kit.written import Written
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name

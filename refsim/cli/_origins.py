@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from refsim.cli._output import say
+from refsim.cli.kit.text import say
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.exec.model import Model

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from refsim.cli._output import print_table, say
-from refsim.cli._verb import Result
+from refsim.cli.kit.text import print_table, say
+from refsim.cli.kit.verb import Result
 from refsim.core.counted import counted
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from refsim.cli._buffers import GivenInputs
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_table, say
-from refsim.cli._target import opened
-from refsim.cli._verb import Result
+from refsim.cli.kit.buffers import GivenInputs
+from refsim.cli.kit.target import opened
+from refsim.cli.kit.text import print_table, say
+from refsim.cli.kit.verb import Result
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.device.across import Across, across
 from refsim.exec.factory import executor_named
 from refsim.formats.targets import TargetRow

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from refsim.cli._buffers import GivenInputs
-from refsim.cli._output import print_table, say, shape_text
-from refsim.cli._verb import Result
+from refsim.cli.kit.buffers import GivenInputs
+from refsim.cli.kit.text import print_table, say, shape_text
+from refsim.cli.kit.verb import Result
 from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model

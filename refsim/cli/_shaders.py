@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from refsim.cli._apart import lines_of, say_lines
-from refsim.cli._buffers import print_report, written_by
-from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
 from refsim.cli._shaders_build import MOST_NAMES, Build
+from refsim.cli.kit.apart import lines_of, say_lines
+from refsim.cli.kit.buffers import print_report, written_by
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.golden.apart import rivals, told

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from refsim.bytediff.invocations import Geometry
 from refsim.cli import _device
-from refsim.cli._verb import PROGRAM
+from refsim.cli.kit.verb import PROGRAM
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import (

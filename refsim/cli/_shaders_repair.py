@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from refsim.cli import _device
-from refsim.cli._output import not_written, say, wrote
-from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import not_written, say, wrote
 from refsim.core import atomic_write
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase

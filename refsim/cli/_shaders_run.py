@@ -10,17 +10,17 @@ from typing import Any
 from refsim.check.runtime import runtime
 from refsim.cli import _device
 from refsim.cli import _shaders as text
-from refsim.cli._buffers import write_html
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import LIMIT
-from refsim.cli._output import print_json, say
-from refsim.cli._progress import progress
 from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_repair import Wanted, lines, print_found, repaired
 from refsim.cli._shaders_repair import content as repair_content
 from refsim.cli._shaders_watch import watch
+from refsim.cli.kit.buffers import write_html
+from refsim.cli.kit.options import LIMIT
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import print_json, say
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.modules import SANITIZED
 from refsim.modules.trial import Tried

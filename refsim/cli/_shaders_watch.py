@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 
 from refsim.cli import _shaders as text
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json_line, say
 from refsim.cli._shaders_build import Build
 from refsim.cli._shaders_repair import Found, Wanted, print_found, repaired
 from refsim.cli._shaders_repair import content as repair_content
+from refsim.cli.kit.text import print_json_line, say
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules.folder import POLL_S

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from refsim.cli._idle import Share
-from refsim.cli._output import MOST_SHOWN, print_table, say, say_rest
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest
+from refsim.exec.share import Share
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import SweepPlan
 from refsim.sweep.run import MOST_FOLDERS

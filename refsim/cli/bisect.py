@@ -9,9 +9,11 @@ from typing import Any
 import click
 
 from refsim.bytediff import Report
-from refsim.cli._again import again
-from refsim.cli._apart import Telling
-from refsim.cli._buffers import (
+from refsim.cli._model_explorer import node_data_option, write_node_data
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli.kit.again import again
+from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.buffers import (
     GivenInputs,
     all_bytes_option,
     inputs_options,
@@ -19,7 +21,7 @@ from refsim.cli._buffers import (
     print_report,
     write_html,
 )
-from refsim.cli._complete import (
+from refsim.cli.kit.complete import (
     MOST_NAMED,
     Completeness,
     check_run,
@@ -31,11 +33,8 @@ from refsim.cli._complete import (
     sure_option,
     values,
 )
-from refsim.cli._given import recorded as dump_at
-from refsim.cli._idle import as_json as as_json_of
-from refsim.cli._idle import shares
-from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import (
+from refsim.cli.kit.given import recorded as dump_at
+from refsim.cli.kit.options import (
     EXECUTORS,
     device_profile_option,
     html_option,
@@ -43,11 +42,10 @@ from refsim.cli._options import (
     runtime_option,
     search_option,
 )
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, say_all
-from refsim.cli._progress import progress
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Lacking, Result, verb
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import print_table, say, say_all
+from refsim.cli.kit.verb import Lacking, Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
@@ -58,6 +56,8 @@ from refsim.device.ran import Ran, run_on
 from refsim.device.row import GIVEN, Row
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
+from refsim.exec.share import as_json as as_json_of
+from refsim.exec.share import shares
 from refsim.exec.trace import find_node
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.targets import TargetRow

@@ -11,10 +11,10 @@ import click
 from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
 from refsim.check.runtime import DEFAULT, runtime
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import runtime_option
-from refsim.cli._output import print_table, say
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import runtime_option
+from refsim.cli.kit.text import print_table, say
+from refsim.cli.kit.verb import Result, verb
+from refsim.core.status import DIFFERENT, SAME
 
 COLUMNS = ("level", "where", "operator", "rule", "what")
 

@@ -6,10 +6,10 @@ from functools import partial
 
 import click
 
-from refsim.cli._options import folder_option
-from refsim.cli._output import print_table, say, shape_text, wrote
-from refsim.cli._target import target_option
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import folder_option
+from refsim.cli.kit.target import target_option
+from refsim.cli.kit.text import print_table, say, shape_text, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core.counted import counted
 from refsim.device.collect import Collected, Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named

@@ -14,13 +14,12 @@ from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
 from refsim.check.runtime import DEFAULT
 from refsim.check.runtime import releases as known_releases
-from refsim.cli._apart import Telling
-from refsim.cli._buffers import GivenInputs, inputs_options, launched, print_report, write_html
-from refsim.cli._complete import Completeness
 from refsim.cli._execute import unwatched_lines
-from refsim.cli._idle import as_json as as_json_of
-from refsim.cli._idle import shares
-from refsim.cli._options import (
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.buffers import GivenInputs, inputs_options, launched, print_report, write_html
+from refsim.cli.kit.complete import Completeness
+from refsim.cli.kit.options import (
     EXECUTORS,
     RUNTIMES,
     executor_profile_option,
@@ -28,16 +27,17 @@ from refsim.cli._options import (
     limit_option,
     search_option,
 )
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, say_all
-from refsim.cli._progress import progress
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Lacking, Result, verb
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import print_table, say, say_all
+from refsim.cli.kit.verb import Lacking, Result, verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.core.qmath import Profile
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
+from refsim.exec.share import as_json as as_json_of
+from refsim.exec.share import shares
 from refsim.exec.trace import Traced, trace, unwatched
 from refsim.formats.targets import TargetRow
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG, Judged, judged

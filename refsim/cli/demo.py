@@ -10,15 +10,15 @@ import click
 import numpy as np
 
 import refsim
-from refsim.cli._complete import Completeness
 from refsim.cli._execute import Execution, execute
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import executors_option
-from refsim.cli._output import print_table, say_all
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.complete import Completeness
+from refsim.cli.kit.options import executors_option
+from refsim.cli.kit.text import print_table, say_all
+from refsim.cli.kit.verb import Result, verb
 from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
 from refsim.core import choices
 from refsim.core.errors import FormatError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 

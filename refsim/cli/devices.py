@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from typing import Any
 
 from refsim.cli._device import devices
-from refsim.cli._output import print_table, say
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.text import print_table, say
+from refsim.cli.kit.verb import Result, verb
 from refsim.core.counted import form
 from refsim.core.gpu_fix import GPU_FIX, NO_KP
 

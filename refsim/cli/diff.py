@@ -8,10 +8,10 @@ import shlex
 import click
 
 from refsim.bytediff import Report, diff
-from refsim.cli._buffers import compared, raw_buffer, raw_files
-from refsim.cli._document import Document
-from refsim.cli._given import is_dump, pair_of
-from refsim.cli._options import (
+from refsim.cli.kit.buffers import compared, raw_buffer, raw_files
+from refsim.cli.kit.document import Document
+from refsim.cli.kit.given import is_dump, pair_of
+from refsim.cli.kit.options import (
     actual_layout_option,
     device_profile_option,
     html_option,
@@ -20,12 +20,12 @@ from refsim.cli._options import (
     search_option,
     shape_option,
 )
-from refsim.cli._sidecars import described, in_case, says, unlike_case, unlike_each_other
-from refsim.cli._verb import PROGRAM, Lacking, Result, verb
+from refsim.cli.kit.verb import PROGRAM, Lacking, Result, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
 from refsim.formats.cases import Stored
+from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.golden.named import open_case
 
 #: What the bytes alone do not tell.

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import refsim
-from refsim.cli._output import print_table, say
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.text import print_table, say
+from refsim.cli.kit.verb import Result, verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.extras import INTEROP_FIX, TORCH_FIX, WEBGPU_FIX

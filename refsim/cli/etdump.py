@@ -7,12 +7,12 @@ from functools import partial as partial_of
 
 import click
 
-from refsim.cli._complete import named, partial_option
-from refsim.cli._options import executor_profile_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, shape_text
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.complete import named, partial_option
+from refsim.cli.kit.options import executor_profile_option
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import print_table, say, shape_text
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError

@@ -11,11 +11,11 @@ import click
 
 from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
-from refsim.cli._options import output_option, runtime_option
-from refsim.cli._output import print_table, say, shape_text, wrote
-from refsim.cli._target import at_shapes, input_shape_option, target_option
-from refsim.cli._verb import Result, verb
 from refsim.cli.check import refusals
+from refsim.cli.kit.options import output_option, runtime_option
+from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
+from refsim.cli.kit.text import print_table, say, shape_text, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError

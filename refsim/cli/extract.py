@@ -11,11 +11,11 @@ from typing import Any
 import click
 import numpy as np
 
-from refsim.cli._buffers import GivenInputs, inputs_options
-from refsim.cli._options import folder_option
-from refsim.cli._output import say, wrote
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Lacking, Result, verb
+from refsim.cli.kit.buffers import GivenInputs, inputs_options
+from refsim.cli.kit.options import folder_option
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import say, wrote
+from refsim.cli.kit.verb import Lacking, Result, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
 from refsim.device.single_output import FORMS

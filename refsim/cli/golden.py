@@ -11,8 +11,8 @@ from refsim.cli._golden_coverage import coverage
 from refsim.cli._golden_device import check, export
 from refsim.cli._golden_regen import new, regen
 from refsim.cli._golden_verify import verify
-from refsim.cli._main import Named
-from refsim.cli._verb import write_example
+from refsim.cli.kit.program import Named
+from refsim.cli.kit.verb import write_example
 
 
 class Subverbs(Named):

@@ -10,13 +10,13 @@ from typing import Any
 import click
 
 from refsim.cli._execute import kernels, note
-from refsim.cli._options import runtime_option, threads_option
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, shape_text, wrote
-from refsim.cli._target import at_shapes, input_shape_option, opened, target_option
-from refsim.cli._verb import Result, verb
-from refsim.cli._written import Written
 from refsim.cli.check import pointer
+from refsim.cli.kit.options import runtime_option, threads_option
+from refsim.cli.kit.target import at_shapes, input_shape_option, opened, target_option
+from refsim.cli.kit.text import print_table, say, shape_text, wrote
+from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.written import Written
 from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.layout import layout

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from refsim.cli._options import Numbers, layout_option, shape_option
-from refsim.cli._output import say
-from refsim.cli._verb import Lacking, Result, verb
+from refsim.cli.kit.options import Numbers, layout_option, shape_option
+from refsim.cli.kit.text import say
+from refsim.cli.kit.verb import Lacking, Result, verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.tensor import TensorDesc

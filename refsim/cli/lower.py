@@ -12,19 +12,18 @@ from refsim.check.finding import Level
 from refsim.check.run import check_bytes, refused_values
 from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import RUNTIMES
-from refsim.cli._output import print_table, say, say_all, wrote
-from refsim.cli._progress import progress
-from refsim.cli._target import target_option
-from refsim.cli._verb import Lacking, Result, verb
-from refsim.cli._written import Written
 from refsim.cli.check import pointer
+from refsim.cli.kit.options import RUNTIMES
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.target import target_option
+from refsim.cli.kit.text import print_table, say, say_all, wrote
+from refsim.cli.kit.verb import Lacking, Result, verb
+from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
-from refsim.core.status import NOT_LOADED
+from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.exec.model import LOWERED
 from refsim.formats.targets import DEFAULT, TargetRow, named
 from refsim.partition.load import load

@@ -9,10 +9,10 @@ from typing import Any
 import click
 
 from refsim.check.runtime import releases, runtime
-from refsim.cli._options import output_option
-from refsim.cli._output import print_table, say, wrote
-from refsim.cli._verb import Result, verb
 from refsim.cli.check import pointer
+from refsim.cli.kit.options import output_option
+from refsim.cli.kit.text import print_table, say, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.formats.file import read_file

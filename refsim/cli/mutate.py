@@ -11,8 +11,8 @@ from typing import Any
 import click
 
 import refsim
-from refsim.cli._verb import json_option, verb
-from refsim.cli._written import Written
+from refsim.cli.kit.verb import json_option, verb
+from refsim.cli.kit.written import Written
 from refsim.core.errors import ParameterError
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import numpy as np
 
-from refsim.cli._options import layout_option, output_option
-from refsim.cli._output import say, shape_text, wrote
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import layout_option, output_option
+from refsim.cli.kit.text import say, shape_text, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted

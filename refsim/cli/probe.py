@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from refsim.cli._device import probe
-from refsim.cli._options import folder_option, output_option
-from refsim.cli._output import print_table, say, wrote
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.options import folder_option, output_option
+from refsim.cli.kit.text import print_table, say, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import Profile
 from refsim.device.outputs import IN_FOLDER

@@ -10,28 +10,28 @@ import click
 import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
-from refsim.cli._apart import Telling
-from refsim.cli._buffers import GivenInputs, inputs_options, print_report, write_html
-from refsim.cli._complete import Completeness
-from refsim.cli._idle import as_json as as_json_of
-from refsim.cli._idle import shares
-from refsim.cli._options import (
+from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.buffers import GivenInputs, inputs_options, print_report, write_html
+from refsim.cli.kit.complete import Completeness
+from refsim.cli.kit.options import (
     EXECUTORS,
     executor_profile_option,
     html_option,
     limit_option,
     threads_option,
 )
-from refsim.cli._output import print_table, say_all
-from refsim.cli._progress import progress
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import print_table, say_all
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat
+from refsim.exec.share import as_json as as_json_of
+from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")

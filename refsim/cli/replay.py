@@ -10,8 +10,8 @@ import click
 import numpy as np
 
 from refsim.bytediff import Report, diff
-from refsim.cli._apart import Telling
-from refsim.cli._buffers import (
+from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.buffers import (
     all_bytes_option,
     compared,
     launched,
@@ -21,9 +21,7 @@ from refsim.cli._buffers import (
     write_html,
     written_by,
 )
-from refsim.cli._idle import Share
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import (
+from refsim.cli.kit.options import (
     actual_layout_option,
     device_profile_option,
     executors_option,
@@ -31,17 +29,19 @@ from refsim.cli._options import (
     limit_option,
     search_option,
 )
-from refsim.cli._output import say
-from refsim.cli._sidecars import unlike_case
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.text import say
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
+from refsim.exec.share import Share
+from refsim.formats.sidecars import unlike_case
 from refsim.golden.check import asked_of, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case

@@ -14,28 +14,28 @@ import numpy as np
 from refsim.cli._accuracy import as_json as accuracy_json
 from refsim.cli._accuracy import float_option, measured
 from refsim.cli._accuracy import show as show_accuracy
-from refsim.cli._buffers import GivenInputs, inputs_options
-from refsim.cli._complete import Completeness, check_run, fix_of, meant, named, partial_option
 from refsim.cli._execute import COLUMNS, DROP, Execution, execute, misshaped, unwatched_lines
-from refsim.cli._given import recorded as dump_at
-from refsim.cli._given import same_run
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import (
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli._sequence import sequence_result
+from refsim.cli.kit.buffers import GivenInputs, inputs_options
+from refsim.cli.kit.complete import Completeness, check_run, fix_of, meant, named, partial_option
+from refsim.cli.kit.given import recorded as dump_at
+from refsim.cli.kit.given import same_run
+from refsim.cli.kit.options import (
     executor_profile_option,
     executors_option,
     output_option,
     runtime_option,
     threads_option,
 )
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, say_all, shape_text, wrote
-from refsim.cli._sequence import sequence_result
-from refsim.cli._target import opened, target_option
-from refsim.cli._verb import PROGRAM, Result, verb
-from refsim.cli._written import PatternWord, Written
+from refsim.cli.kit.target import opened, target_option
+from refsim.cli.kit.text import print_table, say, say_all, shape_text, wrote
+from refsim.cli.kit.verb import PROGRAM, Result, verb
+from refsim.cli.kit.written import PatternWord, Written
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.device.pairs import GOT
 from refsim.exec.executor import YOURS
 from refsim.exec.factory import executor_named

@@ -7,8 +7,8 @@ from functools import partial
 
 import click
 
-from refsim.cli._document import SCHEMA_FILE
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.document import SCHEMA_FILE
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 

@@ -10,10 +10,10 @@ import click
 
 from refsim.check.runtime import runtime
 from refsim.cli import _device
-from refsim.cli._options import RUNTIMES, html_option, limit_option, profile_option
-from refsim.cli._usage import EXAMPLE
-from refsim.cli._verb import PROGRAM, json_option, verb
-from refsim.cli._written import Written
+from refsim.cli.kit.options import RUNTIMES, html_option, limit_option, profile_option
+from refsim.cli.kit.usage import EXAMPLE
+from refsim.cli.kit.verb import PROGRAM, json_option, verb
+from refsim.cli.kit.written import Written
 from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX

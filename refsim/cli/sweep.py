@@ -14,17 +14,17 @@ import click
 from click.core import ParameterSource
 
 from refsim.cli import _sweep as text
-from refsim.cli._document import Document
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._options import EXECUTORS, New, profile_option, search_option
-from refsim.cli._output import say, wrote
-from refsim.cli._progress import progress
-from refsim.cli._verb import PROGRAM, Result, verb
-from refsim.cli._written import Written
+from refsim.cli.kit.document import Document
+from refsim.cli.kit.options import EXECUTORS, New, profile_option, search_option
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import say, wrote
+from refsim.cli.kit.verb import PROGRAM, Result, verb
+from refsim.cli.kit.written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.cpu import isa as isas
 from refsim.exec.executor import canonical_only
 from refsim.exec.factory import executor_named

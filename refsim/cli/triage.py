@@ -9,12 +9,13 @@ from functools import partial as partial_of
 import click
 
 from refsim.check.runtime import runtime
-from refsim.cli._apart import Telling
-from refsim.cli._buffers import GivenInputs, inputs_options, print_report
-from refsim.cli._complete import Completeness, partial_option, sure_option
-from refsim.cli._given import DUMP, FOUND
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._options import (
+from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.buffers import GivenInputs, inputs_options, print_report
+from refsim.cli.kit.complete import Completeness, partial_option, sure_option
+from refsim.cli.kit.given import DUMP, FOUND
+from refsim.cli.kit.options import (
     device_profile_option,
     folder_option,
     html_option,
@@ -22,11 +23,10 @@ from refsim.cli._options import (
     runtime_option,
     search_option,
 )
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli._output import print_table, say, say_all, wrote
-from refsim.cli._progress import progress
-from refsim.cli._target import target_option
-from refsim.cli._verb import Result, verb
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.target import target_option
+from refsim.cli.kit.text import print_table, say, say_all, wrote
+from refsim.cli.kit.verb import Result, verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
 from refsim.core.qmath import PROFILES, Profile

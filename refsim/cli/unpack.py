@@ -7,15 +7,15 @@ from pathlib import Path
 
 import click
 
-from refsim.cli._options import layout_option, output_option, shape_option
-from refsim.cli._output import say, shape_text, wrote
-from refsim.cli._sidecars import described
-from refsim.cli._verb import Lacking, Result, verb
+from refsim.cli.kit.options import layout_option, output_option, shape_option
+from refsim.cli.kit.text import say, shape_text, wrote
+from refsim.cli.kit.verb import Lacking, Result, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz
 from refsim.formats.file import read_file
+from refsim.formats.sidecars import described
 
 
 @verb("unpack", "buffer.bin -l 4W4C -s 1,64,56,56 -o array.npy")

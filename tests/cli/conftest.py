@@ -15,8 +15,9 @@ import json_schema
 import pytest
 from examples import SMALL_CORPUS
 
-from refsim.cli import _main, _progress, main
-from refsim.cli._document import Document
+from refsim.cli import main
+from refsim.cli.kit import program, progress
+from refsim.cli.kit.document import Document
 from refsim.golden import regen, rules
 
 #: The line of a command that can be repeated; on a narrow terminal it stands below, in lines that end in a backslash.
@@ -53,12 +54,12 @@ Run = Callable[..., Done]
 def full_width(monkeypatch: pytest.MonkeyPatch) -> None:
     """Output as in a pipe, whatever the shell of whoever runs the tests says, and however slow the machine is."""
     monkeypatch.delenv("COLUMNS", raising=False)
-    monkeypatch.setattr(_progress, "FIRST_LINE", 1e6)
+    monkeypatch.setattr(progress, "FIRST_LINE", 1e6)
 
 
 def accepted(words: list[str]) -> None:
     """The command that a line `rerun:` has is one that its verb takes; what it makes is not there."""
-    command: click.Command | None = _main.root
+    command: click.Command | None = program.root
     while isinstance(command, click.Group):
         command = command.get_command(click.Context(command), words.pop(0))
     assert command is not None

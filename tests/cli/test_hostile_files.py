@@ -11,7 +11,7 @@ import pytest
 from check.small_files import INT8_4W, Graph, T, program
 from conftest import Run
 
-from refsim.cli._output import say
+from refsim.cli.kit.text import say
 
 #: Clears a screen, sets a title, turns letters around, begins a line, and is markup of rich.
 NAME = "aten.\x1b[2Jrelu\x1b]0;owned\x07\u202eoot\n0 q8ta_fake\x9b1m[bold red]x[/]"

@@ -9,8 +9,8 @@ import click
 import numpy as np
 import pytest
 
-from refsim.cli import _main
-from refsim.cli._document import SCHEMA, SCHEMA_FILE
+from refsim.cli.kit import program
+from refsim.cli.kit.document import SCHEMA, SCHEMA_FILE
 from refsim.core import strict_json
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -22,10 +22,10 @@ DESCRIBED = json.loads(SCHEMA_FILE.read_text())
 
 def verbs() -> set[str]:
     """All verbs with their subverbs."""
-    root = click.Context(_main.root)
+    root = click.Context(program.root)
     found = set()
-    for name in _main.root.list_commands(root):  # type: ignore[attr-defined]
-        command = _main.root.get_command(root, name)  # type: ignore[attr-defined]
+    for name in program.root.list_commands(root):  # type: ignore[attr-defined]
+        command = program.root.get_command(root, name)  # type: ignore[attr-defined]
         subverbs = getattr(command, "commands", {})
         found |= {f"{name} {sub}" for sub in subverbs} or {name}
     return found

@@ -14,13 +14,13 @@ from pathlib import Path
 import click
 import pytest
 
-from refsim.cli import _main, _output
-from refsim.cli._verb import GROUPS
+from refsim.cli.kit import program, text
+from refsim.cli.kit.verb import GROUPS
 from refsim.core.errors import DeviceError
 from refsim.core.status import PIPE_CLOSED
 
 DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
-VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
+VERBS = program.root.list_commands(click.Context(program.root))  # type: ignore[attr-defined]
 
 
 def fresh(code: str) -> str:
@@ -68,15 +68,15 @@ def test_a_table_on_a_terminal_is_the_one_in_a_pipe_with_colours(capsys, monkeyp
         [3, "x" * 40, 1.25, 0, "a\nb"],
     ]
     escapes = re.compile(r"\x1b\[[0-9;]*m")
-    _output.print_table(columns, rows)
+    text.print_table(columns, rows)
     plain = capsys.readouterr().out
     assert not escapes.search(plain)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    _output.print_table(columns, rows)
+    text.print_table(columns, rows)
     coloured = capsys.readouterr().out
     assert "\x1b[32msame" in coloured and escapes.sub("", coloured) == plain
     monkeypatch.setenv("NO_COLOR", "1")
-    _output.print_table(columns, rows)
+    text.print_table(columns, rows)
     assert capsys.readouterr().out == plain
 
 
@@ -84,7 +84,7 @@ def test_a_table_on_a_terminal_is_the_one_in_a_pipe_with_colours(capsys, monkeyp
 def test_every_verb_has_help_json_and_a_page(verb: str, refsim) -> None:
     done = refsim(verb, "--help")
     assert done.status == 0 and "--json" in done.out and done.err == ""
-    command = _main.root.get_command(click.Context(_main.root), verb)
+    command = program.root.get_command(click.Context(program.root), verb)
     assert command is not None
     page = DOCS.read_text().partition(f"\n## {verb}\n")[2].partition("\n## ")[0]
     assert page, f"docs/cli.md has no section {verb}"
@@ -139,7 +139,7 @@ def raising(error: BaseException):
     ],
 )
 def test_errors_become_one_line(error, status, line, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_main.Verbs, "invoke", raising(error))
+    monkeypatch.setattr(program.Verbs, "invoke", raising(error))
     done = refsim("doctor")
     assert (done.status, done.out, done.err.lstrip("\n")) == (
         status,
@@ -149,7 +149,7 @@ def test_errors_become_one_line(error, status, line, refsim, monkeypatch: pytest
 
 
 def test_a_defect_shows_its_traceback_and_is_not_status_1(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_main.Verbs, "invoke", raising(ZeroDivisionError("x")))
+    monkeypatch.setattr(program.Verbs, "invoke", raising(ZeroDivisionError("x")))
     done = refsim("doctor")
     assert done.status == 2 and "ZeroDivisionError: x" in done.err
     assert done.err.splitlines()[-1].startswith("refsim: this is a defect of refsim")
@@ -258,5 +258,6 @@ def test_a_missing_option_is_shown_in_a_command_that_can_be_pasted(refsim, monke
 
 def test_rerun_line_survives_a_shell() -> None:
     assert (
-        _main.rerun(["run", "a b.pte", "--dump", "x|y", "d"]) == "rerun: refsim run 'a b.pte' --dump 'x|y' d"
+        program.rerun(["run", "a b.pte", "--dump", "x|y", "d"])
+        == "rerun: refsim run 'a b.pte' --dump 'x|y' d"
     )

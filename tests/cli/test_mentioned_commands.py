@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from test_docs import console, mentioned
 
-from refsim.cli import _main
-from refsim.cli._document import Document
-from refsim.cli._verb import Verb
+from refsim.cli.kit import program
+from refsim.cli.kit.document import Document
+from refsim.cli.kit.verb import Verb
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
 
@@ -82,7 +82,7 @@ def _commands() -> Iterator[tuple[str, str]]:
             text = " ".join(words)
             if not NO_COMMAND.search(text) and not any(text.startswith(name) for name in LEFT_OUT):
                 yield page.name, text
-    for name, command in commands(_main.root):
+    for name, command in commands(program.root):
         text = f"{name} {command.example}".rstrip()
         if not any(text.startswith(left) for left in LEFT_OUT):
             yield "--help", text
@@ -102,7 +102,7 @@ def commands(group: click.Command, before: str = "") -> Iterator[tuple[str, Verb
 
 def test_help_ends_with_an_example() -> None:
     """That of every verb, with what the verb needs; it takes what its example says."""
-    for name, command in commands(_main.root):
+    for name, command in commands(program.root):
         needs = any(parameter.required for parameter in command.params)
         assert command.example or not needs, name
         context = click.Context(command, info_name=f"refsim {name}")
@@ -139,7 +139,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "extract model.pte -n delegate0_v38 -i in.npz -o case",
             "triage seg.exposed.pte -i in.npz --outputs outputs.npz -o found",
         ):
-            assert _main.main(line.split()) == 0
+            assert program.main(line.split()) == 0
     finally:
         os.chdir(before)
     shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from refsim.cli import _progress
+from refsim.cli.kit import progress
 from refsim.core import doing
 
 ROOT = __file__.rpartition("/tests/")[0]
@@ -27,12 +27,12 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
     controller, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     code = (
-        "import sys; from refsim.cli import _progress, main\n"
-        "_progress.DELAY = 0.0\n"
-        "begin = _progress._Bar.begin\n"
+        "import sys; from refsim.cli import main; from refsim.cli.kit import progress\n"
+        "progress.DELAY = 0.0\n"
+        "begin = progress._Bar.begin\n"
         "def at_once(bar, work):\n"  # a bar that a thread shows when it gets to it would make the test depend on load
         "    begin(bar, work); bar._timer.join()\n"
-        "_progress._Bar.begin = at_once\n"
+        "progress._Bar.begin = at_once\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"TERM": "xterm"}
@@ -94,24 +94,24 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
         def stop(self) -> None:
             rows.append(("", "", ""))
 
-    def begin(bar: _progress._Bar, work: _progress._Doing) -> None:
+    def begin(bar: progress._Bar, work: progress._Doing) -> None:
         bar._works.append(work)
         bar._rich = bar._rich or Rich()  # type: ignore[assignment]
         bar._start()
 
-    monkeypatch.setattr(_progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(_progress._Bar, "begin", begin)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr(progress._Bar, "begin", begin)
     return rows
 
 
 def test_the_work_that_began_last_is_shown(shown: list[tuple[str, str, str]]) -> None:
-    with _progress.verb(["run", "x"]):
-        with _progress.progress("operators", 3) as tell:
+    with progress.verb(["run", "x"]):
+        with progress.progress("operators", 3) as tell:
             tell()
             tell(2, "1 failed")
         with doing.compiling("q8ta_add"):
             pass
-        with _progress.progress("operators") as tell:
+        with progress.progress("operators") as tell:
             tell()
     assert shown == [
         ("run", "", ""),
@@ -124,34 +124,35 @@ def test_the_work_that_began_last_is_shown(shown: list[tuple[str, str, str]]) ->
 
 
 def test_output_makes_the_bar_go(shown: list[tuple[str, str, str]]) -> None:
-    with _progress.verb(["run"]):
-        _progress.make_way()
-        _progress.make_way()
+    with progress.verb(["run"]):
+        progress.make_way()
+        progress.make_way()
         assert shown == [("run", "", ""), ("", "", "")]
-        with _progress.progress("cases", 2):
+        with progress.progress("cases", 2):
             assert shown[-1] == ("cases", "0/2", "")
     assert shown[-1] == ("", "", "")
 
 
 def test_in_a_pipe_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with _progress.verb(["golden", "verify"]), _progress.progress("cases", 2) as tell:
-        lines = _progress._bar
-        assert isinstance(lines, _progress._Lines)
+    with progress.verb(["golden", "verify"]), progress.progress("cases", 2) as tell:
+        lines = progress._bar
+        assert isinstance(lines, progress._Lines)
         lines._print()
         tell(1, "1 failed")
         lines._began -= 75
         lines._print()
-        _progress.make_way()
+        progress.make_way()
         lines._print()  # something was printed, and nothing has begun since
     lines._print()  # the verb has ended
     assert capsys.readouterr() == ("", "refsim: cases 0/2, 0 s\nrefsim: cases 1/2, 75 s, 1 failed\n")
-    with _progress.verb(["run"], quiet=True):
-        assert _progress._bar is None
+    with progress.verb(["run"], quiet=True):
+        assert progress._bar is None
 
 
 def test_a_pipe_gets_its_first_line_from_a_thread() -> None:
     code = (
-        "import sys; from refsim.cli import _progress, main; _progress.FIRST_LINE = _progress.NEXT_LINE = 0.01; "
+        "import sys; from refsim.cli import main; from refsim.cli.kit import progress\n"
+        "progress.FIRST_LINE = progress.NEXT_LINE = 0.01\n"
         "sys.exit(main(sys.argv[1:]))"
     )
     words = ("repeat", MODEL, "--random", "0", "-n", "200")

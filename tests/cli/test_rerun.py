@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 from test_mentioned_commands import commands
 
-from refsim.cli import _main, main
-from refsim.cli._document import Document
-from refsim.cli._options import New
+from refsim.cli import main
+from refsim.cli.kit import program
+from refsim.cli.kit.document import Document
+from refsim.cli.kit.options import New
 from refsim.core.no_clobber import free
 
 DATA = Path(__file__).parents[1] / "data"
@@ -37,7 +38,9 @@ MAKING = {
 
 
 def test_the_table_has_every_verb_that_makes_something_new() -> None:
-    found = {name for name, made in commands(_main.root) if any(isinstance(p.type, New) for p in made.params)}
+    found = {
+        name for name, made in commands(program.root) if any(isinstance(p.type, New) for p in made.params)
+    }
     assert found == set(MAKING)
 
 
@@ -52,20 +55,20 @@ def test_what_a_verb_made_gets_a_free_name(verb: str, tmp_path: Path, monkeypatc
         assert not (tmp_path / name).exists()
         before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
         document = Document()
-        assert _main._run(words, document) == 0
+        assert program._run(words, document) == 0
         assert (tmp_path / name).exists() and len(list(tmp_path.iterdir())) == number + 1
         assert all(path.read_bytes() == data for path, data in before.items())
         refsim(*words).refused("already exists")
-        _, *words = shlex.split(_main.rerun(words, document.made).removeprefix("rerun: "))
+        _, *words = shlex.split(program.rerun(words, document.made).removeprefix("rerun: "))
     assert names[-1].replace("-3", "-4") in " ".join(words)
 
 
 def test_a_sweep_that_goes_on_is_repeated_as_it_was() -> None:
     document = Document()
     words = ["sweep", "q8ta_relu", "--db", __file__, "--resume", "--executor", "nonesuch"]
-    _main._run(words, document)
+    program._run(words, document)
     assert __file__ in document.made
-    assert _main.rerun(words, document.made) == f"rerun: refsim {shlex.join(words)}"
+    assert program.rerun(words, document.made) == f"rerun: refsim {shlex.join(words)}"
 
 
 #: Of each verb that may say that something differs: such a command, on the desk of `desk`.

@@ -16,8 +16,9 @@ import click
 import numpy as np
 import pytest
 
-from refsim.cli import _main, demo, lower
+from refsim.cli import demo, lower
 from refsim.cli.demo import bundled
+from refsim.cli.kit import program
 from refsim.golden import verify as checks
 from refsim.golden.check import Checked
 
@@ -93,7 +94,7 @@ LOWERED = {
     ],
     "files": [], "runtime": "2026-08", "runtime_errors": [], "quantized": True, "idle_blocks": ["aten.convolution"],
 }  # fmt: skip
-VERBS = _main.root.list_commands(click.Context(_main.root))  # type: ignore[attr-defined]
+VERBS = program.root.list_commands(click.Context(program.root))  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "array.npy", np.zeros((1, 6, 2, 6), np.int8))
     run = f"run {HEAD}.pte -i {HEAD}.io.npz --dump . {folder}/dump --json"
     cut = f"extract {MODELS}/mixed_ops.pte -n 0:6 --random 0 -o {folder}/case --json"
-    assert [_main.main(line.split()) for line in (run, cut)] == [0, 0]
+    assert [program.main(line.split()) for line in (run, cut)] == [0, 0]
     wrong = folder / "dump" / "delegate0_v20.bin"
     raw = bytearray(wrong.read_bytes())
     raw[5:400:7] = b"\x7f" * len(raw[5:400:7])

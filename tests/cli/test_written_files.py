@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from mutants.generated import verb as mutations
 
-from refsim.cli import _main
-from refsim.cli._written import Written
+from refsim.cli.kit import program
+from refsim.cli.kit.written import Written
 from refsim.core import strict_json
 from refsim.core.qmath import PROFILES
 from refsim.exec.emulated import EmulatedExecutor
@@ -124,7 +124,7 @@ def options(
 
 
 def test_every_option_that_writes_has_a_row() -> None:
-    assert {row for row in options(_main.root) if row[1] in WRITTEN} - READ == set(ROWS)
+    assert {row for row in options(program.root) if row[1] in WRITTEN} - READ == set(ROWS)
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_every_option_that_writes_is_known_as_such() -> None:
         kinds = one.type.types if isinstance(one.type, click.Tuple) else [one.type]
         return any(isinstance(kind, Written) for kind in kinds)
 
-    assert set(options(_main.root, writes)) == set(ROWS)
+    assert set(options(program.root, writes)) == set(ROWS)
 
 
 @pytest.fixture

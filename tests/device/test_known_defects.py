@@ -10,7 +10,7 @@ import pytest
 
 from device.simulated import Bug, Runtime, no_bug
 from refsim.aten.convolution import DEFECTS
-from refsim.cli._main import main
+from refsim.cli.kit.program import main
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.layout import PACKED_4W4C, WIDTH_PACKED
 from refsim.core.rng import Rng

@@ -26,7 +26,7 @@ from mutants.tree import CHECKOUT, copy, environment
 from refsim.check.finding import Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import runtime
-from refsim.cli._main import main
+from refsim.cli.kit.program import main
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte

@@ -12,11 +12,11 @@ from mutants.mutant import Mutant
 from mutants.outcome import Outcome
 from mutants.record import renew
 from mutants.seeded import ALL
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, say
-from refsim.cli._progress import progress
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import print_json, print_table, say
 from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError
+from refsim.core.status import DIFFERENT, SAME
 
 COLUMNS = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
 

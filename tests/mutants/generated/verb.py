@@ -18,10 +18,10 @@ from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
 from mutants.verb import known
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import print_json, print_table, say, wrote
-from refsim.cli._progress import progress
+from refsim.cli.kit.progress import progress
+from refsim.cli.kit.text import print_json, print_table, say, wrote
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.process import ProcessError, Worker
 from refsim.exec.runner import Caller
 

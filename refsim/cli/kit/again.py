@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 import click
 
-from refsim.cli._document import Document
-from refsim.cli._verb import PROGRAM
+from refsim.cli.kit.document import Document
+from refsim.cli.kit.verb import PROGRAM
 
 
 def again(without: Mapping[str, bool], *more: str) -> str:

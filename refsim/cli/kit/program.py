@@ -19,11 +19,11 @@ from typing import Any
 import click
 
 import refsim
-from refsim.cli import _progress
-from refsim.cli._document import OPTION, Document, Made
-from refsim.cli._output import say
-from refsim.cli._usage import EXAMPLE, usage
-from refsim.cli._verb import GROUPS, PROGRAM
+from refsim.cli.kit import progress
+from refsim.cli.kit.document import OPTION, Document, Made
+from refsim.cli.kit.text import say
+from refsim.cli.kit.usage import EXAMPLE, usage
+from refsim.cli.kit.verb import GROUPS, PROGRAM
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
@@ -31,7 +31,7 @@ from refsim.core.no_clobber import free
 from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, PIPE_CLOSED, SAME
 from refsim.formats.file import closed
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PREFIX = "refsim: "
 
 
@@ -91,7 +91,9 @@ class Verbs(Named):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(m.name for m in pkgutil.iter_modules([str(HERE)]) if not m.name.startswith("_"))
+        return sorted(
+            m.name for m in pkgutil.iter_modules([str(HERE)]) if not (m.ispkg or m.name.startswith("_"))
+        )
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
@@ -155,7 +157,7 @@ def _run(given: Sequence[str], document: Document) -> int:
         return status
 
     try:
-        with _progress.verb(given, quiet=document.wanted):
+        with progress.verb(given, quiet=document.wanted):
             status = root.main(args=list(given), prog_name=PROGRAM, standalone_mode=False, obj=document)
         return status if isinstance(status, int) else SAME
     except click.exceptions.NoArgsIsHelpError as error:

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 import click
 
 from refsim.check.runtime import DEFAULT, releases
-from refsim.cli._document import Document, Made
-from refsim.cli._written import Written, can_be_written
+from refsim.cli.kit.document import Document, Made
+from refsim.cli.kit.written import Written, can_be_written
 from refsim.core import choices
 from refsim.core.layout import OTHER_NAMES, Layout
 from refsim.core.no_clobber import must_be_new

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from refsim.cli import _written
-from refsim.cli._document import OPTION, Document
+from refsim.cli.kit import written
+from refsim.cli.kit.document import OPTION, Document
 from refsim.core import table
 from refsim.core.status import SAME
 
@@ -79,7 +79,7 @@ class Verb(click.Command):
             self._check_values(self.make_parser(ctx).parse_args(list(args))[0])
         rest = super().parse_args(ctx, args)
         if not ctx.resilient_parsing:
-            _written.check(self, self.make_parser(ctx).parse_args(words)[0])
+            written.check(self, self.make_parser(ctx).parse_args(words)[0])
         return rest
 
     def _check_values(self, held: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from refsim.core.errors import RefsimError
 
 #: Grows when a key of any verb changes its meaning or goes away; not when one is added.
 SCHEMA = 1
-SCHEMA_FILE = Path(__file__).parent / "refsim.schema.json"
+SCHEMA_FILE = Path(__file__).parents[1] / "refsim.schema.json"
 OPTION = "--json"
 
 

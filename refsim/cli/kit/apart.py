@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refsim.bytediff import Report
-from refsim.cli._output import say
+from refsim.cli.kit.text import say
 from refsim.exec.executor import Executor
 from refsim.golden import apart
 from refsim.golden.apart import Apart

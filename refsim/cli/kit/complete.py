@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 import click
 import numpy as np
 
-from refsim.cli._again import again
-from refsim.cli._idle import Share
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._target import Opened
+from refsim.cli.kit.again import again
+from refsim.cli.kit.target import Opened
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
+from refsim.core.status import DIFFERENT, SAME
 from refsim.device.doubts import SURE
 from refsim.exec.model import Model
+from refsim.exec.share import Share
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.run_identity import identity
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from refsim.cli import _progress
-from refsim.cli._document import Document, as_line
+from refsim.cli.kit import progress
+from refsim.cli.kit.document import Document, as_line
 from refsim.core import choices
 from refsim.core import table as tables
 from refsim.core.escape import escaped
@@ -118,7 +118,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: 
 def _echo(line: str, err: bool = False) -> None:
     """Terminals get colour, unless NO_COLOR is set. A bar of progress makes way."""
     if not err:
-        _progress.make_way()
+        progress.make_way()
     click.echo(line, err=err, color=False if os.environ.get("NO_COLOR") else None)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import click
 
-from refsim.cli._document import OPTION
-from refsim.cli._verb import PROGRAM, Lacking, Verb
+from refsim.cli.kit.document import OPTION
+from refsim.cli.kit.verb import PROGRAM, Lacking, Verb
 from refsim.core import choices
 from refsim.core.counted import form
 

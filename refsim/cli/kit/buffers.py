@@ -15,16 +15,16 @@ from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.report import holds_elements
 from refsim.bytediff.text import styled
-from refsim.cli._apart import Telling, say_lines
-from refsim.cli._given import hints
-from refsim.cli._main import DIFFERENT, SAME
-from refsim.cli._output import not_written, remark, say, width, wrote
-from refsim.cli._verb import Lacking, Result
+from refsim.cli.kit.apart import Telling, say_lines
+from refsim.cli.kit.given import hints
+from refsim.cli.kit.text import not_written, remark, say, width, wrote
+from refsim.cli.kit.verb import Lacking, Result
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
+from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output
 from refsim.device.bisect import launched_flat
