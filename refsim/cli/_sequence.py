@@ -13,7 +13,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.sequence import sequence
 
-COLUMNS = ("run", "inputs", "output", "shape", "should be", "wrong", "stale", "alone")
+COLUMNS = ("run", "inputs", "output", "shape", "should be", "wrong", "stale", "unwritten", "alone")
 
 
 def sequence_result(
@@ -29,6 +29,7 @@ def sequence_result(
                 "meant": list(need.shape),
                 "wrong": step.wrong(k),
                 "stale": step.stale(k),
+                "unwritten": int(step.never[k].sum()),
             }
             for k, (found, need) in enumerate(zip(step.outputs, step.meant, strict=False))
         ]
@@ -50,9 +51,12 @@ def sequence_result(
             head = [number, " ".join(map(shape_text, step["shapes"]))]
             last = "the same" if step["as_alone"] else "otherwise"
             rows += [
-                [*head, f"out{k}", *map(shape_text, (o["shape"], o["meant"])), o["wrong"], o["stale"], last]
+                [
+                    *(*head, f"out{k}", *map(shape_text, (o["shape"], o["meant"]))),
+                    *(o["wrong"], o["stale"], o["unwritten"], last),
+                ]
                 for k, o in enumerate(step["outputs"])
-            ] or [[*head, "throws", "-", "-", "-", "-", last]]
+            ] or [[*head, "throws", "-", "-", "-", "-", "-", last]]
         print_table(COLUMNS, rows, drop=())
         for text in dict.fromkeys(step["stopped"] for step in steps if step["stopped"]):
             say(text)

@@ -14,10 +14,11 @@ import numpy as np
 
 from refsim.core import index
 from refsim.core.buffer import ByteKind, PackedBuffer
-from refsim.core.errors import GraphError, UnsupportedError
+from refsim.core.errors import GraphError, RefsimError, UnsupportedError
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
 from refsim.core.resize import Resize
+from refsim.core.tensor import TensorDesc
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats.vkgraph.read import Blob
@@ -25,29 +26,32 @@ from refsim.formats.vkgraph.schema import OperatorCall, Value, VkTensor
 from refsim.graph.build import bound
 from refsim.graph.graph import Graph, Node, Tensor
 from refsim.graph.interpreter import Observer, logical, results, run_node, stored
-from refsim.graph.shapes import Sizes, at_shapes, zeros
+from refsim.graph.shapes import at_shapes
 from refsim.graph.values import flat
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 
 Held = PackedBuffer | np.ndarray
+#: What memory holds at first in a second process, to see which elements depend on it: 66, and 48.56 as a float.
+_OTHER_FILL = 0x42
 
 
 @dataclass(frozen=True)
 class StepOfSequence:
     """One run of a sequence: outputs as the process gives them, what the program means, and whether the run would have
-    given the same in a process of its own. ``stopped``: why it gives none."""
+    given the same in a process of its own. ``stopped``: why it gives none. ``never``: of each output, the elements that
+    depend on memory into which no run wrote; they are those of memory that is zeros at first."""
 
     outputs: list[np.ndarray]
     meant: list[np.ndarray]
     as_alone: bool
     stopped: str = ""
+    never: Sequence[np.ndarray] = ()
 
     def wrong(self, output: int) -> int:
         """Elements that differ where the program means one."""
         found, need = self.outputs[output], self.meant[output]
-        inside = np.ascontiguousarray(found[tuple(map(slice, need.shape))])
-        bits = f"V{need.dtype.itemsize}"
-        return int(np.count_nonzero(inside.view(bits) != np.ascontiguousarray(need).view(bits)))
+        return int(np.count_nonzero(_apart(found[tuple(map(slice, need.shape))], need)))
 
     def stale(self, output: int) -> int:
         """Elements beside those that the program means."""
@@ -63,7 +67,7 @@ def sequence(
     model: Model, many: Sequence[Sequence[np.ndarray]], executor: Executor
 ) -> Iterator[StepOfSequence]:
     """Runs of a model with these inputs, one after another in one process. UnsupportedError as `OneProcess.outputs`."""
-    process = OneProcess(model, executor)
+    process, other = OneProcess(model, executor), OneProcess(model, executor, _OTHER_FILL)
     for inputs in many:
         meant = model.run(inputs, executor)
         try:
@@ -73,9 +77,20 @@ def sequence(
                 raise
             yield StepOfSequence([], meant, _stops(model, inputs, executor), str(error))
             continue
+        try:
+            never = [_apart(a, b) for a, b in zip(found, other.outputs(inputs), strict=True)]
+        except RefsimError:  # such memory is nothing that an operator takes, as an index
+            never = [np.ones(a.shape, bool) for a in found]
         alone = OneProcess(model, executor).outputs(inputs)
         same = all(a.tobytes() == b.tobytes() for a, b in zip(found, alone, strict=True))
-        yield StepOfSequence(found, meant, same)
+        yield StepOfSequence(found, meant, same, never=never)
+
+
+def _apart(found: np.ndarray, need: np.ndarray) -> np.ndarray:
+    """Where two arrays have other bits."""
+    bits = f"V{need.dtype.itemsize}"
+    apart: np.ndarray = np.ascontiguousarray(found).view(bits) != np.ascontiguousarray(need).view(bits)
+    return apart
 
 
 def _stops(model: Model, inputs: Sequence[np.ndarray], executor: Executor) -> bool:
@@ -122,7 +137,7 @@ class OneProcess(Executor):
         for node, resize in graph.misshaped():
             if resize.stops:
                 self.stopped = self.stopped or f"{node}: {resize.note}"
-            elif not resize.keeps or node.meaning is not None:
+            elif not resize.keeps and node.first_only is None:
                 raise UnsupportedError(
                     f"{graph.where}: {node}", "nobody knows what it leaves", got=resize.note
                 )
@@ -142,8 +157,7 @@ class OneProcess(Executor):
         if place not in self._memory:
             sharers = [t for t in root.tensors.values() if t.mem_obj_id == place[1]] if shared else [tensor]
             size = max(_extent(root.tensors[t.id]) for t in sharers)
-            fill = 0 if _image(tensor) else self._fill
-            self._memory[place] = np.full(size, fill, np.uint8)
+            self._memory[place] = np.full(size, self._fill, np.uint8)
         return self._memory[place]
 
 
@@ -153,6 +167,9 @@ class _Run:
     def __init__(self, process: OneProcess, graph: Graph) -> None:
         self.process, self.graph, self.root = process, graph, graph.root
         self.wide: dict[int, int] = {}  # values of larger sizes than their own, and whose elements these are
+        self.computed: dict[
+            int, int
+        ] = {}  # values that keep a dim of the bound, and what their operators compute
 
     def run(
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
@@ -160,36 +177,50 @@ class _Run:
         frozen = self.process.frozen(self.graph)
         actual = self._actual(inputs, number, frozen) if frozen else self.graph
         steps = {node.outputs: node for node in actual.nodes}
+        steps |= {(value,): steps.pop((one,)) for value, one in self.computed.items()}
         values: dict[int, Held] = {t.id: t.data for t in actual.tensors.values() if t.data is not None}
         for value, array in zip(actual.inputs, inputs, strict=True):
             self._keep(number, actual, value, stored(actual, value, array, actual.where), values, None)
         for node in self.graph.nodes:
-            if frozen.keys() & set(node.outputs):
+            if (step := steps.get(node.outputs)) is None:
                 found = self._left(node, number, actual, values, frozen[node.outputs[0]])
             else:
-                step = steps[node.outputs]
                 values |= {n: self._beyond(number, actual, n) for n in step.reads if n in self.wide}
                 found = run_node(actual, step, values, self.process)
+                if node.first_only is not None:
+                    step, (value,), (held,) = None, node.outputs, found.values()
+                    found = {value: self._over(number, actual.tensors[value], held, node.first_only)}
             for value, held in found.items():
-                self._keep(number, actual, value, held, values, steps.get(node.outputs))
+                self._keep(number, actual, value, held, values, step)
             if observe is not None:
                 observe.report(number, actual, (node,), found, 0.0)
         return [logical(actual, values, value) for value in actual.outputs]
 
     def _actual(self, inputs: Sequence[np.ndarray], number: int, frozen: Mapping[int, Resize]) -> Graph:
         """The graph with the shapes that upstream gives its values, without the operators that are not resized."""
-        known: Sizes = {n: zeros(self.root.tensors[n].shape, self.root.tensors[n].dtype) for n in frozen}
         blob = self.process.blob(number)
-        copy, _ = at_shapes(blob, self.root, inputs, self.graph.where, known)
+        copy, _ = at_shapes(blob, self.root, inputs, self.graph.where, frozen)
         values = list(copy.graph.values)
         chain = []
         for call in copy.graph.chain:
-            if frozen.keys().isdisjoint(flat(copy.graph, call.args[-1:])):
+            written = tuple(flat(copy.graph, call.args[-1:]))
+            if not any(value in frozen and frozen[value].keeps for value in written):
                 args = [self._widened(values, call, arg) for arg in call.args]
+                if not frozen.keys().isdisjoint(written):
+                    args[-1] = self._outer(values, call)
                 chain.append(replace(call, args=tuple(args)))
         graph = replace(copy.graph, chain=tuple(chain), values=tuple(values))
         made = bound(replace(copy, graph=graph), self.graph.where, self.graph.target)
         return replace(made, bound=self.root)
+
+    def _outer(self, values: list[Value], call: OperatorCall) -> int:
+        """What an operator computes whose output keeps outer dims of the bound: as many as its input has."""
+        source, out = values[call.args[0]], values[call.args[-1]]
+        assert isinstance(source, VkTensor) and isinstance(out, VkTensor)
+        outer = len(out.dims) - 3
+        self.computed[call.args[-1]] = len(values)
+        values.append(replace(out, dims=(*source.dims[:outer], *out.dims[outer:])))
+        return len(values) - 1
 
     def _widened(self, values: list[Value], call: OperatorCall, arg: int) -> int:
         """An argument, or for one that became smaller than the output it is added to, a value of the output's sizes."""
@@ -224,17 +255,45 @@ class _Run:
             given |= {n: self._found(number, actual, n, values) for n in node.reads if n not in given}
             return {n: stored(first, n, a, actual.where) for n, a in results(first, same, given).items()}
         (value,) = node.outputs
-        meant = run_node(self.graph, node, self._small(node, actual, values), self.process)[value]
-        assert isinstance(meant, PackedBuffer)
-        desc = first.tensors[value].desc
+        if node.call is not None and node.call.op.family is Family.RELAYOUT:
+            (source,) = node.reads
+            computed: Held = self._blocks(number, actual.tensors[source], first.tensors[value].shape)
+        else:
+            computed = run_node(self.graph, node, self._small(node, actual, values), self.process)[value]
+        return {value: self._over(number, actual.tensors[value], computed, node.first_only)}
+
+    def _blocks(self, number: int, source: Tensor, most: tuple[int, ...]) -> np.ndarray:
+        """What a kernel copies that goes over the blocks of its input: padding, too, where the output has elements."""
+        desc = source.desc
         assert desc is not None
+        shape = [*desc.shape]
+        for place in range(len(shape)):
+            extent = desc.layout.block_extent(len(shape) - 1 - place)
+            shape[place] = -(-shape[place] // extent) * extent
+        whole = PackedBuffer(TensorDesc(tuple(shape), desc.layout, desc.dtype))
+        memory = self.process.memory(number, self.root.tensors[source.id], self.root)
+        whole.raw[:] = memory[: whole.raw.size]
+        return whole.unpack()[tuple(map(slice, most))]
+
+    def _over(self, number: int, tensor: Tensor, computed: Held, inner: int | None) -> Held:
+        """What lies in an output, with what a kernel writes over it: all that it computes, or the first of what lies
+        along the outer dims, ``inner`` others."""
+        part = computed.unpack() if isinstance(computed, PackedBuffer) else computed
+        outer = 0 if inner is None else max(part.ndim - inner, 0)
+        place = (*[slice(1)] * outer, *map(slice, part.shape[outer:]))
+        memory = self.process.memory(number, self.root.tensors[tensor.id], self.root)
+        desc = tensor.desc
+        if desc is None or not desc.is_int8:
+            array = memory.view(tensor.dtype)[_places(self.root.tensors[tensor.id], tensor.shape)]
+            array[place] = part[place]
+            return array if desc is None else PackedBuffer.pack(array, desc.layout, dtype=desc.dtype)
         whole = PackedBuffer(desc)
-        whole.raw[:] = self.process.memory(number, first.tensors[value], first)[: desc.nbytes]
+        whole.raw[:] = memory[: desc.nbytes]
         array = whole.unpack()
-        array[tuple(slice(size) for size in meant.desc.shape)] = meant.unpack()
+        array[place] = part[place]
         elements = whole.kinds() == ByteKind.VALUE
         whole.raw[elements] = PackedBuffer.pack(array, desc.layout, dtype=desc.dtype).raw[elements]
-        return {value: whole}
+        return whole
 
     def _small(self, node: Node, actual: Graph, values: Mapping[int, Held]) -> dict[int, Held]:
         """What a node reads, cut to the sizes that it would have."""

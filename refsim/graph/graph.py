@@ -80,6 +80,15 @@ class Node:
         return "; ".join(filter(None, (*said, *self.notes))) or None
 
     @property
+    def first_only(self) -> int | None:
+        """Where the runtime computes only the first of what lies along the outer dims: how many others there are."""
+        held = self.call or self.meaning
+        if not isinstance(held, Call | Meaning):
+            return None
+        rows = held.op.defects_on(held.target)
+        return next((row.inner for row in rows if row.inner and not (row.textures and self.buffers)), None)
+
+    @property
     def operator(self) -> str:
         """``q8ta_add``; for a float operator, its name without the parts that are always the same."""
         held = self.call or self.meaning

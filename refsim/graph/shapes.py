@@ -16,6 +16,7 @@ import numpy as np
 from refsim.aten import bridge
 from refsim.core.errors import GraphError, RefsimError, ShapeError
 from refsim.core.layout import BY_SCHEMA_VALUE
+from refsim.core.resize import Resize
 from refsim.core.tensor import TensorDesc
 from refsim.formats.literals import Int
 from refsim.formats.vkgraph.read import Blob
@@ -98,15 +99,19 @@ def at_bound(blob: Blob, where: str) -> Blob:
 
 
 def at_shapes(
-    blob: Blob, bound: Graph, given: Sequence[Any], where: str, known: Sizes | None = None
+    blob: Blob, bound: Graph, given: Sequence[Any], where: str, frozen: Mapping[int, Resize] | None = None
 ) -> tuple[Blob, list[Any]]:
     """The blob at the shapes of these inputs (arrays, or numbers for SymInts), and its outputs in the same form.
 
-    ``bound`` is the graph of `at_bound`. ``known``: sizes that do not follow from their operators. GraphError or
-    ShapeError, which name the operator, where one does not take the sizes that come to it.
+    ``bound`` is the graph of `at_bound`. ``frozen``: what upstream does to values whose sizes do not follow from their
+    operators. GraphError or ShapeError, which name the operator, where one does not take the sizes that come to it.
     """
     source = blob.graph
-    sizes: Sizes = {t.id: t.data for t in bound.tensors.values() if t.data is not None} | (known or {})
+    sizes: Sizes = {t.id: t.data for t in bound.tensors.values() if t.data is not None}
+    frozen = frozen or {}
+    for value, left in frozen.items():
+        if left.keeps:
+            sizes[value] = zeros(bound.tensors[value].shape, bound.tensors[value].dtype)
     for number, array in zip(source.input_ids, given, strict=True):
         held = source.values[number]
         if not isinstance(held, VkTensor):
@@ -127,8 +132,10 @@ def at_shapes(
             if output in sizes or (node := nodes.get(output)) is None:
                 continue
             shapes = _shapes(source, sizes, call, node, place)
-            if known and node.call is not None and node.call.op.beyond is not None:
+            if frozen and node.call is not None and node.call.op.beyond is not None and len(node.inputs) > 1:
                 shapes = [tuple(map(max, *(sizes[n].shape for n in node.inputs.values())))]  # whatever fits
+            if (resize := frozen.get(output)) is not None and resize.shape is not None:
+                shapes = [resize.shape(bound.tensors[output].shape, shape) for shape in shapes]
             sizes |= {n: zeros(s, bound.tensors[n].dtype) for n, s in zip(node.outputs, shapes, strict=False)}
             if node.call is not None and (name := _kept(node.call, sizes, node)) is not None:
                 kept[number] = name

@@ -20,6 +20,7 @@ from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.traits import Family
@@ -61,9 +62,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 
 def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
-    if prod(shapes["x"][:-1]) == 1:
-        return None
-    return "upstream's kernel computes row 0 only, the other rows are never written"
+    return None if prod(shapes["x"][:-1]) == 1 else FIRST_ROW.note
 
 
 def check(call: Call) -> None:
@@ -97,6 +96,7 @@ OP = OpSpec(
     serialized="et_vk.q8ta_linear_gemv.default",
     family=Family.LINEAR,
     resize=STALE_ROWS,
+    defects=(FIRST_ROW,),
     args=linear.args(PACKED_4W),
     params=Params,
     define=define,

@@ -20,6 +20,7 @@ class Defect:
     that nothing is known of it. ``textures``: only tensors in textures show it, those in buffers do not. ``in_host``:
     the kernel is right, and upstream's host calls it with wrong arguments. ``instead(call)``: the call whose right
     result the defective kernel gives, as far as it writes; None where it is the same call, or there is no such call.
+    ``inner``: of a kernel that computes the first of what lies along the outer dims, the dims of the output in each.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Defect:
     textures: bool = False
     in_host: bool = False
     instead: Callable[[Any], Any] | None = None
+    inner: int | None = None
 
     def unknown(self, call: Any, values: np.ndarray) -> np.ndarray:
         """Where ``values`` say nothing although something is written: one bool for each element."""
@@ -76,7 +78,7 @@ def first_only(name: str, note: str, inner: int) -> Defect:
         mask[0] = False
         return np.ma.masked_array(found, mask.reshape(found.shape))
 
-    return Defect(name, note, several, values)
+    return Defect(name, note, several, values, inner=inner)
 
 
 #: What all convolutions of upstream have in common, and all linear operators.
@@ -91,4 +93,7 @@ FIRST_OF_FOUR_DIMS = first_only(
 )
 FIRST_PLANE = first_only(
     "first-plane", "upstream's kernel computes the first plane of rows only, the others are never written", 2
+)
+FIRST_ROW = first_only(
+    "first-row", "upstream's kernel computes row 0 only, the other rows are never written", 1
 )

@@ -121,10 +121,7 @@ class Call:
     @property
     def defects(self) -> tuple[Defect, ...]:
         """What the kernel of the target's runtime is known to do wrong here."""
-        ended = self.target.runtime.ended
-        return tuple(
-            row for row in self.op.defects if f"{row.name}:{self.op.name}" not in ended and row.applies(self)
-        )
+        return tuple(row for row in self.op.defects_on(self.target) if row.applies(self))
 
     def dispatches(self) -> list[Dispatch]:
         """The dispatches that compute the call, in order."""
@@ -267,6 +264,11 @@ class OpSpec:
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
+
+    def defects_on(self, target: Target) -> tuple[Defect, ...]:
+        """Its defects that the runtime of a target has."""
+        ended = target.runtime.ended
+        return tuple(row for row in self.defects if f"{row.name}:{self.name}" not in ended)
 
     @property
     def output(self) -> Arg:
