@@ -5,8 +5,9 @@ python docs/console.py --write  writes what they print now
 python docs/console.py PAGE...  looks only at these, such as README.md
 
 A block is fenced as ``console``. A line that begins with ``$ refsim`` is a command; the lines up to the next command
-are its output. A line ``...`` stands for any number of lines. Times differ from run to run and are not compared.
-What a command reads in out/ is made first, by a script or by the earlier command of the page that writes it.
+are its output. A line ``...`` stands for any number of lines. Times and the numbers of refsim's own source lines differ
+from run to run or from change to change, and are not compared. What a command reads in out/ is made first, by a script
+or by the earlier command of the page that writes it.
 Output is as on a terminal of 80 columns. All commands run in this process, one after another: what one of them loads
 or compiles serves the next.
 """
@@ -37,6 +38,8 @@ _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.M | re.S)
 #: A file or folder that a command writes.
 _WRITTEN = re.compile(r"(?:-o|--output|--html) (out/[\w./-]+)")
 _TIME = re.compile(r"\d+\.\d{3}\b")
+#: A line of refsim's own sources, which moves with each change of the file above it.
+_SOURCE_LINE = re.compile(r"(?<=\.py:)\d+|(?<=\.comp:)\d+|(?<=\.glsl:)\d+")
 
 
 @dataclass(frozen=True)
@@ -119,8 +122,8 @@ def _once(example: Example) -> None:
 
 
 def _comparable(line: str) -> str:
-    """Without times, and with single spaces: a longer time makes its column wider."""
-    return " ".join(_TIME.sub("TIME", line).split())
+    """Without times and lines of sources, and with single spaces: a longer time makes its column wider."""
+    return " ".join(_SOURCE_LINE.sub("LINE", _TIME.sub("TIME", line)).split())
 
 
 def examples(page: Path) -> Iterator[Example]:

@@ -65,7 +65,7 @@ def test_bisect_and_triage_allow_what_the_file_allows(
     assert allowed.status == 0 and allowed.json["same"] and allowed.json["report"] is None
     assert len(allowed.json["legal"]) > 1, "what the quantize did reaches those that read it"
     said = refsim(*dump[:-1], "--profile", saved)
-    assert said.status == 0 and said.out.splitlines()[-1].startswith("right: ")
+    assert said.status == 0 and any(line.startswith("right: ") for line in said.out.splitlines())
     assert f"profile {OWN.name} allows that in each operator" in said.out
     without = refsim(*dump)
     assert without.json["wrong"] == [legal["value"]] and without.status == 1 and without.json["legal"] == []
