@@ -82,9 +82,9 @@ class Example:
     def holds(self, printed: tuple[str, ...]) -> bool:
         """Whether the page still shows what the command prints."""
         pattern = "".join(
-            r"(?:.*\n)*?" if line == ELLIPSIS else re.escape(_comparable(line)) + r"\n" for line in self.shown
+            r"(?:.*\n)*?" if line == ELLIPSIS else re.escape(comparable(line)) + r"\n" for line in self.shown
         )
-        return re.fullmatch(pattern, "".join(_comparable(line) + "\n" for line in printed)) is not None
+        return re.fullmatch(pattern, "".join(comparable(line) + "\n" for line in printed)) is not None
 
 
 @contextlib.contextmanager
@@ -121,7 +121,7 @@ def _once(example: Example) -> None:
     example.printed()
 
 
-def _comparable(line: str) -> str:
+def comparable(line: str) -> str:
     """Without times and lines of sources, and with single spaces: a longer time makes its column wider."""
     return " ".join(_SOURCE_LINE.sub("LINE", _TIME.sub("TIME", line)).split())
 
