@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 from refsim.core.errors import DeviceError, ParameterError
+from refsim.exec.device_info import DeviceInfo
 from refsim.ops.base import coopmat
 from refsim.ops.base.coopmat import CoopPlan, CoopPrepared, CoopRule
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import MatrixProblem
-from refsim_gpu.vulkan import DeviceInfo
 
 #: Where they are faster; nowhere; wherever an operator allows it; the same with emulated instructions, on any device.
 AUTO, OFF, ALL, EMULATED = CHOICES = ("auto", "off", "all", "emulated")

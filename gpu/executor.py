@@ -13,6 +13,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, GuardError, ParameterError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import CANONICAL
+from refsim.exec.device_info import DeviceInfo
 from refsim.exec.executor import MOST_SHAPES, OURS, Executor, Source, canonical_only
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
@@ -22,7 +23,6 @@ from refsim_gpu.coop import AUTO
 from refsim_gpu.kompute import Device
 from refsim_gpu.pipelines import Pipelines
 from refsim_gpu.session import Constants, GraphSession, Shared
-from refsim_gpu.vulkan import DeviceInfo
 
 #: Sessions of one graph that are kept, each for other watched values.
 MOST_SESSIONS = 3

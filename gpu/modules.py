@@ -22,6 +22,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.core.launch import Launch
+from refsim.exec.device_info import DeviceInfo
 from refsim.exec.digest import files
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
@@ -54,7 +55,6 @@ from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
 from refsim_gpu.sanitizer import Sanitizer
-from refsim_gpu.vulkan import DeviceInfo
 
 KIND = "spv"
 THEIRS = "pack=theirs"

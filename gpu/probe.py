@@ -11,16 +11,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from refsim.core.errors import RefsimError
+from refsim.core.plain import plain
+from refsim.device.measured import MIXED, MeasuredDevice
 from refsim_gpu.kompute import Device
-
-if TYPE_CHECKING:
-    from refsim.core.qmath import Profile
 
 SHADER = "probe/numerics"
 LOCAL = 64
@@ -28,7 +26,6 @@ LOCAL = 64
 OPERATIONS = (
     "round", "round_even", "fma", "expression", "precise", "add", "multiply", "divide", "convert", "subgroup",
 )  # fmt: skip
-MIXED = "mixed"
 SAMPLES = 1 << 16
 QUOTIENTS = 1 << 20
 SEED = 3
@@ -37,100 +34,6 @@ OUT_OF_RANGE = {
     "2**31": 2.0**31, "3e9": 3e9, "1e20": 1e20, "inf": np.inf, "-3e9": -3e9, "-1e20": -1e20, "-inf": -np.inf,
     "nan": np.nan,
 }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What one device does.
-
-    ``round`` and ``round_even``: halves go to ``even``, ``away`` from zero or ``up``. ``fma``, ``expression`` (a*b+c
-    as written) and ``precise`` (the same, marked so): ``fused`` or ``separate`` roundings. ``denormal_inputs`` and
-    ``denormal_outputs``: ``kept`` or ``flushed``, by operation. ``convert``: float to int out of range gives
-    ``int_min`` or ``saturate``; ``converted`` are the values. ``wrong_quotients`` of ``quotients`` differ from IEEE
-    division, by ``quotient_ulps`` at most. ``dot``: the packed dot product is ``exact``, ``wrong`` or ``absent``;
-    ``dot_spelled_out``: the same without the extension. ``subgroup_size``: invocations.
-    """
-
-    device: str
-    vendor: str
-    driver: str
-    api_version: str
-    round: str
-    round_even: str
-    fma: str
-    expression: str
-    precise: str
-    denormal_inputs: dict[str, str]
-    denormal_outputs: dict[str, str]
-    convert: str
-    converted: dict[str, int]
-    wrong_quotients: int
-    quotients: int
-    quotient_ulps: int
-    dot: str
-    dot_spelled_out: str
-    subgroup_size: int
-
-    def remarks(self) -> list[str]:
-        """What no numerics profile can express; empty if a profile covers everything that kernels can see."""
-        denormals = {*self.denormal_inputs.values(), *self.denormal_outputs.values()}
-        rows = (
-            (self.round not in ("even", "away"), f"round() takes halves {self.round}, not even or away"),
-            (self.round_even != "even", f"roundEven() takes halves {self.round_even}, not even"),
-            (self.fma == MIXED, "fma() is fused for some numbers only"),
-            (self.expression != self.fma, f"fma() is {self.fma}, a*b+c {self.expression}"),
-            (self.precise != "separate", f"a precise a*b+c is {self.precise}, not separate"),
-            (len(denormals) > 1 or MIXED in denormals, "denormals are flushed in some places only"),
-            (self.convert == MIXED, "float to int out of range neither saturates nor gives -2**31"),
-            ("wrong" in (self.dot, self.dot_spelled_out), "the packed dot product is not exact"),
-        )
-        return [text for holds, text in rows if holds]
-
-    def to_profile(self) -> Profile | None:
-        """The known profile with these findings, else a new one named after the device; None if there are `remarks`."""
-        from refsim.core.qmath import PROFILES, Profile
-
-        if self.remarks():
-            return None
-        fields = {
-            "contract": self.fma == "fused",
-            "tie": self.round,
-            "flush_denormals": "flushed" in self.denormal_inputs.values(),
-            "convert": self.convert,
-        }
-        for known in PROFILES.values():
-            if all(getattr(known, key) == value for key, value in fields.items()):
-                return known
-        return Profile(f"{self.device}, {self.driver}", **fields)  # type: ignore[arg-type]
-
-    def rows(self) -> list[tuple[str, str]]:
-        """(question, answer) as text."""
-
-        def each(found: Mapping[str, str]) -> str:
-            words = set(found.values())
-            return words.pop() if len(words) == 1 else ", ".join(f"{k} {v}" for k, v in found.items())
-
-        share = f"{self.wrong_quotients} of {self.quotients} quotients differ"
-        ulps = f", by at most {self.quotient_ulps} ulp" if self.wrong_quotients else ""
-        return [
-            ("halves in round()", self.round),
-            ("halves in roundEven()", self.round_even),
-            ("fma(a, b, c)", self.fma),
-            ("a * b + c", self.expression),
-            ("precise a * b + c", self.precise),
-            ("denormal inputs", each(self.denormal_inputs)),
-            ("denormal results", each(self.denormal_outputs)),
-            ("float to int out of range", self.convert),
-            ("int(NaN)", str(self.converted["nan"])),
-            ("division", share + ulps if self.wrong_quotients else "IEEE: " + share),
-            ("packed dot product", self.dot),
-            ("dot product spelled out", self.dot_spelled_out),
-            ("subgroup size", str(self.subgroup_size)),
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """Every field, and the remarks."""
-        return {**asdict(self), "remarks": self.remarks()}
 
 
 class _Measure:
@@ -250,7 +153,7 @@ def dot_product(measure: _Measure, shader: str) -> str:
     return "exact" if np.array_equal(got, (rows[0].astype(np.int32) * rows[1]).sum(axis=1)) else "wrong"
 
 
-def run(index: int = 0) -> Findings:
+def run(index: int = 0) -> MeasuredDevice:
     """Probe device ``index`` in less than a second; DeviceError or MissingDependencyError if it cannot be opened."""
     with Device(index) as device:
         measure = _Measure(device)
@@ -258,7 +161,7 @@ def run(index: int = 0) -> Findings:
         inputs, outputs = denormals(measure)
         convert, converted = conversion(measure)
         wrong, ulps = division(measure)
-        return Findings(
+        return MeasuredDevice(
             device=info.name,
             vendor=info.vendor,
             driver=info.driver,
@@ -281,12 +184,12 @@ def run(index: int = 0) -> Findings:
         )
 
 
-def text(findings: Findings) -> list[str]:
+def text(findings: MeasuredDevice) -> list[str]:
     """What was found, line by line."""
     lines = [f"{findings.device} ({findings.driver})"]
     lines += [f"{question:26} {answer}" for question, answer in findings.rows()]
     profile = findings.to_profile()
-    lines += [f"no profile has this: {remark}" for remark in findings.remarks()]
+    lines += [f"no profile has this: {remark}" for remark in findings.remarks]
     return [*lines, f"numerics profile: {profile.name if profile else 'none describes this device'}"]
 
 
@@ -301,7 +204,7 @@ def main(arguments: list[str] | None = None) -> int:
         if options.json:
             from refsim.formats import profiles
 
-            profiles.write(options.json, findings.to_profile(), measured=findings.as_json())
+            profiles.write(options.json, findings.to_profile(), measured=plain(findings))
     except RefsimError as error:
         print(f"refsim_gpu.probe: {error}", file=sys.stderr)
         return error.exit_status

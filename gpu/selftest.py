@@ -10,8 +10,8 @@ import numpy as np
 
 from refsim.core.counted import counted
 from refsim.core.errors import DeviceError, RefsimError
+from refsim.exec.device_info import DeviceInfo
 from refsim_gpu.kompute import TENSOR_DTYPES, Device
-from refsim_gpu.vulkan import DeviceInfo
 
 SHADER = "probe/selftest"
 LOCAL = 64

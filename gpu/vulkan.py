@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from dataclasses import dataclass
 
 from refsim.core.errors import DeviceError, MissingDependencyError
+from refsim.exec.device_info import DeviceInfo
 
 LOADER = "libvulkan.so.1"
 API_VERSION = (1 << 22) | (1 << 12)  # 1.1, what Kompute asks for: the same devices in the same order
@@ -69,55 +69,6 @@ INT8_MATRICES = (16, 16, 32, 3, 3, 5, 5, 0, 3)  # signed bytes, int32 sums, of a
 MEMORY_BYTES = 520
 EXTENSION_BYTES = 260
 HEAP_DEVICE_LOCAL = 1
-
-
-@dataclass(frozen=True)
-class DeviceInfo:
-    """One physical device, in the loader's order (``index`` is what Kompute's Manager takes)."""
-
-    index: int
-    name: str
-    kind: str
-    vendor: str
-    api_version: str
-    driver: str
-    """Name and version as the driver spells them, for instance ``llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)``."""
-    limits: dict[str, int | float | tuple[int, ...]]
-    device_local_bytes: int
-    """The largest heap of device memory."""
-    host_bytes: int
-    """The largest heap outside device memory, where staging buffers lie; 0 if there is but one kind."""
-    integer_dot_product: bool
-    """shaderIntegerDotProduct: OpSDot is legal."""
-    dot_4x8_accelerated: bool
-    """The driver says that a packed signed dot product is faster than spelling it out."""
-    dot_4x8_unsigned_accelerated: bool = False
-    int8_matrices: bool = False
-    """It multiplies cooperative matrices of 16 x 32 and 32 x 16 signed bytes, and compiles what needs them."""
-
-    float_modes: tuple[str, ...] = ()
-    """Of `FLOAT_MODES` those that it offers: what a shader may ask of its float operations."""
-
-    @property
-    def keeps_denormals(self) -> bool:
-        """Whether float operations give denormals and take them as they are, if a shader asks for that.
-
-        lavapipe does, and does not say so.
-        """
-        return "DenormPreserve" in self.float_modes or self.driver.startswith("llvmpipe")
-
-    @property
-    def numerics(self) -> str:
-        """The name of the profile that this driver is known to have (docs/numerics.md); canonical for any other."""
-        known = {"llvmpipe": "lavapipe", "NVIDIA": "nvidia"}
-        return next((name for start, name in known.items() if self.driver.startswith(start)), "canonical")
-
-    @property
-    def timestamp_ns(self) -> float:
-        """Nanoseconds per tick of ``Sequence.get_timestamps``."""
-        period = self.limits["timestampPeriod"]
-        assert isinstance(period, float)
-        return period
 
 
 def version_text(packed: int) -> str:

@@ -20,8 +20,8 @@ from refsim.core.buffer import FILL, GUARD
 from refsim.core.errors import DeviceError, FormatError, MissingDependencyError
 from refsim.core.extras import WEBGPU_FIX
 from refsim.core.launch import Triple
+from refsim.exec.device_info import DeviceInfo
 from refsim.formats.wgsl import SUFFIX, Source
-from refsim_gpu.vulkan import DeviceInfo
 
 #: Guard words behind an output.
 GUARDS = 64

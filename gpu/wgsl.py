@@ -19,6 +19,7 @@ from refsim.core.errors import FormatError, GuardError, UnknownOperatorError
 from refsim.core.extras import WEBGPU_FIX
 from refsim.core.launch import Launch
 from refsim.exec.cpu import NativeExecutor
+from refsim.exec.device_info import DeviceInfo
 from refsim.exec.digest import files
 from refsim.exec.executor import OURS, YOURS, Executor, ExecutorInfo, NodeByNode, OwnSource, Session, Source
 from refsim.exec.isolated import IsolatedExecutor
@@ -35,7 +36,6 @@ from refsim.ops.base.module_call import (
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.ops.flat.call import flat_array, flat_desc, is_laid_flat
-from refsim_gpu.vulkan import DeviceInfo
 from refsim_gpu.wgpu_device import Bound, Step, WgpuDevice, adapters, described, overwritten
 from refsim_gpu.wgsl_session import FlatSession
 

@@ -8,7 +8,10 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from refsim.cli.kit.document import SCHEMA_FILE
+from refsim.cli.kit.program import root
+from refsim.cli.kit.schema import Schema, whole
+
+DESCRIBED: Schema = whole(root)
 
 
 def read(text: str) -> dict[str, Any]:
@@ -25,11 +28,13 @@ def _no_json(name: str) -> None:
 
 @cache
 def _validator() -> Draft202012Validator:
-    schema = json.loads(SCHEMA_FILE.read_text())
-    Draft202012Validator.check_schema(schema)
+    Draft202012Validator.check_schema(DESCRIBED)
+    schema = json.loads(json.dumps(DESCRIBED))
     head = dict.fromkeys(schema["properties"], True)
     for verb in schema["$defs"]["verbs"].values():
-        verb["properties"] = head | verb["properties"]
+        for one in verb.get("anyOf", [verb]):
+            if "properties" in one:
+                one["properties"] = head | one["properties"]
     return Draft202012Validator(_closed(schema))
 
 

@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from page_tables.markdown import markdown
-from refsim.cli.kit.document import SCHEMA_FILE
-
-#: Definitions that are no objects: their type in words.
-_PLAIN = {
-    "count": "integer", "number": "number", "value": "value", "shape": "list of integers", "layout": "layout",
-    "rivals": "two causes", "dump_value": "sidecar",
-}  # fmt: skip
+from refsim.cli.kit.program import root
+from refsim.cli.kit.schema import Schema, whole
 
 
 def json_verbs() -> str:
-    """A section for each verb, with its keys."""
-    return _sections(json.loads(SCHEMA_FILE.read_text())["$defs"]["verbs"])
+    """A section for each verb, with its keys: one table for each way to use it."""
+    return _sections(whole(root)["$defs"]["verbs"])
 
 
 def json_objects() -> str:
     """A section for each object that verbs share, or that stands in lists."""
-    held = json.loads(SCHEMA_FILE.read_text())["$defs"]
-    return _sections({name: one for name, one in held.items() if "properties" in one})
+    return _sections({name: one for name, one in whole(root)["$defs"].items() if "properties" in one})
 
 
-def _sections(objects: dict[str, Any]) -> str:
-    parts = []
-    for name, one in objects.items():
-        table = markdown(("key", "type", "meaning"), _keys(one))
-        parts.append(f"### {name}\n\n{one['description']}\n\n{table}")
-    return "\n" + "\n".join(parts)
+def _sections(objects: Schema) -> str:
+    return "\n" + "\n".join("\n".join((f"### {name}\n", *_tables(one))) for name, one in objects.items())
 
 
-def _keys(one: dict[str, Any], within: str = "") -> Iterable[tuple[str, str, str]]:
+def _tables(one: Schema) -> Iterator[str]:
+    for way in one["anyOf"] if "properties" not in one else [one]:
+        yield f"{way['description']}\n\n{markdown(('key', 'type', 'meaning'), _keys(way))}"
+
+
+def _keys(one: Schema, within: str = "") -> Iterable[tuple[str, str, str]]:
     """Every key of an object; those of objects without a name of their own stand below it."""
     for key, row in one["properties"].items():
         optional = "" if key in one.get("required", ()) else " (not always)"
@@ -48,7 +41,7 @@ def _keys(one: dict[str, Any], within: str = "") -> Iterable[tuple[str, str, str
             yield from _keys(inner, f"{path}.")
 
 
-def _below(row: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
+def _below(row: Schema) -> tuple[Schema, str] | None:
     """What a list, a map or a value that may be null holds."""
     if isinstance(row.get("items"), dict):
         return row["items"], "[]"
@@ -58,11 +51,11 @@ def _below(row: dict[str, Any]) -> tuple[dict[str, Any], str] | None:
     return (some[0], "") if len(some) == 1 else None
 
 
-def _type(row: dict[str, Any]) -> str:
+def _type(row: Schema) -> str:
     """The type in words, with links to the objects."""
     if "$ref" in row:
         name = row["$ref"].rpartition("/")[2]
-        return _PLAIN.get(name) or f"[{name}](#{name})"
+        return _PLAIN.get(name) or f"[{name}](#{name.lower()})"
     if "anyOf" in row:
         return " or ".join(map(_type, row["anyOf"]))
     if "const" in row:
@@ -73,5 +66,12 @@ def _type(row: dict[str, Any]) -> str:
         return f"list of {_type(row['items'])}"
     if row.get("type") == "object" and isinstance(row.get("additionalProperties"), dict):
         return f"by name: {_type(row['additionalProperties'])}"
-    kind = row["type"]
+    kind = row.get("type", "anything")
     return kind if isinstance(kind, str) else " or ".join(kind)
+
+
+#: Definitions that are no objects: their type in words.
+_PLAIN = {
+    "count": "integer", "number": "number", "value": "value", "shape": "list of integers", "layout": "layout",
+    "rivals": "two causes", "dump_value": "sidecar",
+}  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Annotated
+
+from refsim.core.plain import FLAT
 
 
 class Level(Enum):
@@ -19,11 +21,11 @@ class Level(Enum):
 class Place:
     """Where: a method, a delegate of it, a node of that, a value. None where it does not apply."""
 
-    method: str | None = None
-    delegate: int | None = None
-    node: int | None = None
-    operator: str | None = None
-    value: int | None = None
+    method: Annotated[str | None, "The method of the program."] = None
+    delegate: Annotated[int | None, "Number of the delegate."] = None
+    node: Annotated[int | None, "Number of the node; outside of delegates, of the instruction."] = None
+    operator: Annotated[str | None, "Name of the operator."] = None
+    value: Annotated[int | None, "Number of the value."] = None
 
     def __str__(self) -> str:
         parts = []
@@ -40,20 +42,9 @@ class Place:
 class Finding:
     """One thing that is wrong at one place. ``why`` says what the runtime does there, ``fix`` how to avoid it."""
 
-    rule: str
-    level: Level
-    place: Place
-    what: str
-    why: str
-    fix: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The finding as plain data, the parts of its place beside it."""
-        return {
-            "rule": self.rule,
-            "level": self.level.value,
-            **vars(self.place),
-            "what": self.what,
-            "why": self.why,
-            "fix": self.fix,
-        }
+    rule: Annotated[str, "The rule (docs/check.md)."]
+    level: Annotated[Level, "How bad it is."]
+    place: Annotated[Place, FLAT]
+    what: Annotated[str, "What is wrong there."]
+    why: Annotated[str, "What the runtime does about it."]
+    fix: Annotated[str, "How to avoid it."]

@@ -22,6 +22,7 @@ from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
+from refsim.core.plain import plain
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
@@ -82,7 +83,7 @@ def export(
     count, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
     rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
     facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
-    facts["not_exported"] = [row.as_json() for row in refused]
+    facts["not_exported"] = plain(refused)
     said = f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}"
     return Result(facts, partial(_show_exported, folder, files, refused, said, release))
 

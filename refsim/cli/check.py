@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
@@ -12,41 +13,51 @@ from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
 from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli.kit.options import runtime_option
-from refsim.cli.kit.text import print_table, say
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Table, Text
+from refsim.cli.kit.verb import verb
 from refsim.core.status import DIFFERENT, SAME
 
 COLUMNS = ("level", "where", "operator", "rule", "what")
 
 
+@dataclass(frozen=True)
+class CheckedFile(Result):
+    """What a runtime refuses in a file, or gets wrong."""
+
+    file: Annotated[str, "The file."]
+    runtime: Annotated[str, "The runtime: its name, or the file that describes it."]
+    measured: Annotated[bool, "Whether files were run on it; otherwise all of this is probable."]
+    counts: Annotated[Mapping[str, int], "Findings by level: error, warning, note."]
+    findings: Annotated[Sequence[Finding], "What was found."]
+
+    @property
+    def status(self) -> int:
+        return DIFFERENT if any(one.level is not Level.NOTE for one in self.findings) else SAME
+
+    def text(self) -> Text:
+        described = runtime(self.runtime)
+        yield f"{self.file}, against the runtime {described.name}: {described.title}"
+        if not described.measured:
+            yield "nobody ran a file on this runtime: its sources were read, and all of this is probable"
+        if self.findings:
+            yield ""
+            yield Table(COLUMNS, [_cells(finding) for finding in self.findings], drop=("operator",))
+            yield ""
+            yield from dict.fromkeys(_advice(self.findings))
+        yield summary(self.findings)
+
+
 @verb("check", "model.pte")
 @click.argument("file")
 @runtime_option
-def command(file: str, release: str) -> Result:
+def command(file: str, release: str) -> CheckedFile:
     """Check FILE, a .pte or a delegate blob, against a runtime of ExecuTorch. Nothing is run.
 
     The status is 1 if there is an error or a warning.
     """
     findings = check(file, release)
-    found = [finding.as_json() for finding in findings]
-    facts = {"file": file, "runtime": release, "measured": runtime(release).measured}
-    status = DIFFERENT if any(finding.level is not Level.NOTE for finding in findings) else SAME
-    content = facts | {"counts": counts(findings), "findings": found}
-    return Result(content, partial(print_text, file, release, findings), status)
-
-
-def print_text(file: str, release: str, findings: list[Finding]) -> None:
-    described = runtime(release)
-    say(f"{file}, against the runtime {described.name}: {described.title}")
-    if not described.measured:
-        say("nobody ran a file on this runtime: its sources were read, and all of this is probable")
-    if findings:
-        say()
-        print_table(COLUMNS, [_cells(finding) for finding in findings], drop=("operator",))
-        say()
-        for line in dict.fromkeys(_advice(findings)):
-            say(line)
-    say(summary(findings))
+    return CheckedFile(file, release, runtime(release).measured, counts(findings), findings)
 
 
 def pointer(path: str, release: str = DEFAULT) -> str:

@@ -2,19 +2,47 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import click
 
 from refsim.cli.kit.options import folder_option
+from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import target_option
-from refsim.cli.kit.text import print_table, say, shape_text, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.text import Table, Text, shape_text, wrote
+from refsim.cli.kit.verb import verb
+from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.device.collect import Collected, Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
 
 COLUMNS = ("value", "output", "operator", "shape", "layout", "bytes")
+
+
+@dataclass(frozen=True)
+class CollectedDump(Result):
+    """A dump made of the outputs of an exposed program."""
+
+    file: Annotated[str, "The exposed program."]
+    target: Annotated[str, "The family of devices whose layouts and kernels were taken."]
+    dump: Annotated[str, "The folder."]
+    values: Annotated[Sequence[Mapping[str, Any]], "The sidecars of the values (docs/formats.md)."]
+    collected: Collected
+    why: str
+
+    def text(self) -> Text:
+        rows = []
+        for info in self.values:
+            held = self.collected.held[info["value"]]
+            layout = (info["layout"] or info["dtype"]).removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
+            nbytes = held.desc.nbytes if isinstance(held, PackedBuffer) else held.nbytes
+            about = (info.get("operator") or "(input)", shape_text(info["shape"]), layout, nbytes)
+            rows.append((info["value"], info["output"], *about))
+        yield Table(COLUMNS, rows, drop=("output", "bytes", "shape"))
+        why = f", {self.why}" if self.why else ""
+        yield f"{counted(len(rows), 'value')} in {self.dump}, layouts as on {self.target}{why}"
 
 
 def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> list[Given]:
@@ -40,7 +68,7 @@ def command(
     output: str,
     more: tuple[tuple[str, str], ...],
     family: TargetRow | None,
-) -> Result:
+) -> CollectedDump:
     """Read the OUTPUTS of a run of EXPOSED, a file that refsim expose wrote, and write its values as a dump.
 
     OUTPUTS is an .npz with out0, out1...; a folder of .npy or raw files; the BASE of executor_runner's BASE-0.bin; or
@@ -52,19 +80,4 @@ def command(
     collected = collect(parts, row.target())
     write(output, collected)
     wrote(output, said=True)
-    infos = list(collected.infos.values())
-    content = {"file": exposed, "target": row.name, "dump": output, "values": infos}
-    said = f"{counted(len(infos), 'value')} in {output}, layouts as on {row.name}{f', {why}' if why else ''}"
-    return Result(content, partial(_show, collected, said))
-
-
-def _show(collected: Collected, said: str) -> None:
-    rows = []
-    for info in collected.infos.values():
-        held = collected.held[info["value"]]
-        layout = (info["layout"] or info["dtype"]).removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
-        nbytes = held.desc.nbytes if hasattr(held, "desc") else held.nbytes
-        shape = shape_text(info["shape"])
-        rows.append((info["value"], info["output"], info.get("operator") or "(input)", shape, layout, nbytes))
-    print_table(COLUMNS, rows, drop=("output", "bytes", "shape"))
-    say(said)
+    return CollectedDump(exposed, row.name, output, list(collected.infos.values()), collected, why)

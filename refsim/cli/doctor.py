@@ -6,16 +6,16 @@ import os
 import platform
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Literal
 
 import refsim
-from refsim.cli.kit.text import print_table, say
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Table, Text
+from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.extras import INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
@@ -41,34 +41,43 @@ PACKAGES = (
 
 @dataclass(frozen=True)
 class Requirement:
-    """One thing that was looked for. docs/json.md lists the values of ``status``."""
+    """One thing that was looked for."""
 
-    thing: str
-    status: str
-    detail: str
-    purpose: str = ""
-    fix: str = ""
+    thing: Annotated[str, "What was looked for."]
+    status: Annotated[Literal["ok", "missing"], "How it came out."]
+    detail: Annotated[str, "More about it, in words."]
+    purpose: Annotated[str, "What it is for."] = ""
+    fix: Annotated[str, "The command that installs it, if it is missing."] = ""
+
+
+@dataclass(frozen=True)
+class Doctored(Result):
+    """What refsim can use on this machine."""
+
+    findings: Annotated[Sequence[Requirement], "What was found."]
+    executors: Annotated[Sequence[ExecutorInfo], "The executors, in order."]
+    usable: Annotated[bool, "Whether nothing is missing that refsim always needs."]
+
+    @property
+    def status(self) -> int:
+        return SAME if self.usable else UNAVAILABLE
+
+    def text(self) -> Text:
+        rows = [(f.thing, f.status, f.detail, f.purpose) for f in self.findings]
+        yield Table(("what", "status", "detail", "for"), rows, drop=("for",))
+        yield ""
+        found = [(one.name, "ok" if one.available else "missing", one.detail) for one in self.executors]
+        yield Table(("executor", "status", "detail"), found)
+        yield from (f"fix {one.thing}: {one.fix}" for one in self.findings if one.status == "missing")
 
 
 @verb("doctor")
-def command() -> Result:
+def command() -> Doctored:
     """List what refsim can use here. The status is 3 if a required package is missing; a missing GPU is no failure."""
     findings = [*interpreter(), processor(), *packages(), cache(), corpus(), *debian_packages()]
-    found = executors()
-    broken = any(f.status == "missing" and f.purpose and _required(f.thing) for f in findings)
-    content: dict[str, Any] = {"findings": [asdict(f) for f in findings]}
-    content |= {"executors": [asdict(e) for e in found], "usable": not broken}
-    return Result(content, partial(_show, findings, found), UNAVAILABLE if broken else SAME)
-
-
-def _show(findings: Sequence[Requirement], found: Sequence[ExecutorInfo]) -> None:
-    rows = [(f.thing, f.status, f.detail, f.purpose) for f in findings]
-    print_table(("what", "status", "detail", "for"), rows, drop=("for",))
-    say()
-    print_table(("executor", "status", "detail"), [_executor_cells(e) for e in found])
-    for finding in findings:
-        if finding.status == "missing":
-            say(f"fix {finding.thing}: {finding.fix}")
+    required = {name for name, needed, _, _ in PACKAGES if needed}
+    broken = any(f.status == "missing" and f.thing in required for f in findings)
+    return Doctored(findings, executors(), not broken)
 
 
 def interpreter() -> list[Requirement]:
@@ -153,11 +162,3 @@ def debian_packages() -> list[Requirement]:
     return [
         Requirement(name, "missing", detail, purpose, fix) for name, purpose, fix in gpu.missing_packages()
     ]
-
-
-def _required(name: str) -> bool:
-    return any(row[0] == name and row[1] for row in PACKAGES)
-
-
-def _executor_cells(info: ExecutorInfo) -> tuple[str, str, str]:
-    return (info.name, "ok" if info.available else "missing", info.detail)

@@ -2,18 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
 from refsim.cli.kit.options import Numbers, layout_option, shape_option
-from refsim.cli.kit.text import say
-from refsim.cli.kit.verb import Lacking, Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text
+from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
+from refsim.core.plain import plain
 from refsim.core.tensor import TensorDesc
+
+
+@dataclass(frozen=True)
+class Located(Result):
+    """Where an element is in a buffer, or what a byte of it holds."""
+
+    layout: Annotated[str, "The layout."]
+    shape: Annotated[Sequence[int], "The logical sizes."]
+    bytes: Annotated[int, "The size of the buffer."]
+    byte: Annotated[int, "The byte, counted from 0."]
+    word: Annotated[int, "The 32-bit word that it is in."]
+    lane: Annotated[int, "Which byte of the word it is."]
+    block: Annotated[int, "The block of the layout."]
+    place_in_block: Annotated[int, "Which element of the block it is."]
+    index: Annotated[Sequence[int], "The element: n, c, h, w; in padding beyond the shape."]
+    kind: Annotated[str, "value, lane padding or word padding."]
+
+    def text(self) -> Text:
+        ones = [1] * (len(self.index) - len(self.shape))  # dims in front of the shape that the index also has
+        for name, value in plain(self).items():
+            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+            if name == "index" and ones:
+                text += f" of {','.join(map(str, [*ones, *self.shape]))}"
+            yield f"{name.replace('_', ' '):<16}{text}"
 
 
 @verb("locate", "-l 4W4C -s 1,16,8,8 --byte 5")
@@ -23,33 +49,22 @@ from refsim.core.tensor import TensorDesc
 @click.option("--index", type=Numbers("index"), help="An element, outermost first: n,c,h,w.")
 def command(
     layout: Layout, shape: tuple[int, ...], byte: int | None, index: tuple[int, ...] | None
-) -> Result:
+) -> Located:
     """Print byte, word, lane, block and index of one element of a buffer, or of a byte of its padding."""
     desc = TensorDesc(shape, layout)
     if (byte is None) == (index is None):
         both = ", not both" if byte is not None else ""
         raise Lacking(f"give either --byte B or --index n,c,h,w{both}")
-    place = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
-    facts = {
-        "layout": layout.name,
-        "shape": list(shape),
-        "bytes": desc.nbytes,
-        "byte": place.byte,
-        "word": place.word,
-        "lane": place.lane,
-        "block": place.block,
-        "place_in_block": place.intra,
-        "index": list(place.index),
-        "kind": place.kind.label,
-    }
-    return Result(facts, partial(_show, facts, len(place.index) - len(shape)))
-
-
-def _show(facts: Mapping[str, Any], ones: int) -> None:
-    """``ones``: dims in front of the shape that the index also has."""
-    for name, value in facts.items():
-        if value is not None:
-            text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
-            if name == "index" and ones > 0:
-                text += f" of {','.join(map(str, [*[1] * ones, *facts['shape']]))}"
-            say(f"{name.replace('_', ' '):<16}{text}")
+    at = at_byte(desc, byte) if byte is not None else at_index(desc, index or ())
+    return Located(
+        layout.name,
+        shape,
+        desc.nbytes,
+        at.byte,
+        at.word,
+        at.lane,
+        at.block,
+        at.intra,
+        at.index,
+        at.kind.label,
+    )

@@ -23,6 +23,7 @@ from refsim.core import atomic_write, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
+from refsim.core.plain import plain
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.exec.model import LOWERED
 from refsim.formats.targets import DEFAULT, TargetRow, named
@@ -134,7 +135,7 @@ def command(
     made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
     made[LOWERED] = write(lowered)
     rows = check_bytes(made[LOWERED], file, release or RECORDED)
-    errors = [one.as_json() for one in rows if one.level is Level.ERROR]
+    errors = [plain(one) for one in rows if one.level is Level.ERROR]
     content |= {"runtime": release or RECORDED, "runtime_errors": errors}
     content["quantized"] = any(delegate.fused for delegate in lowered.delegates)
     files: dict[str, bytes] = {}

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import click
 import numpy as np
 
 from refsim.cli.kit.options import layout_option, output_option
-from refsim.cli.kit.text import say, shape_text, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text, shape_text, wrote
+from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
@@ -36,6 +39,21 @@ class Byte(click.ParamType):
 
 
 _BYTE = Byte()
+
+
+@dataclass(frozen=True)
+class Packed(Result):
+    """A raw buffer that was written."""
+
+    file: Annotated[str, "The file."]
+    layout: Annotated[str, "The layout."]
+    shape: Annotated[Sequence[int], "The logical sizes."]
+    bytes: Annotated[int, "The size of the buffer."]
+    elements: Annotated[int, "How many of its bytes are elements."]
+    short: str
+
+    def text(self) -> Text:
+        yield f"{self.file}: {counted(self.bytes, 'byte')}, {shape_text(self.shape)} in {self.short}"
 
 
 @verb("pack", "array.npy -l 4W4C -o buffer.bin")
@@ -64,7 +82,7 @@ def command(
     word: int,
     chosen: str | None,
     sidecar: bool,
-) -> Result:
+) -> Packed:
     """Write FILE (.npy, or .npz with one array; int8 for a packed layout, float32 for W, H and C) as a raw buffer."""
     array = npz.read_array(file, chosen)
     need = np.int8 if layout.packed_int8 else np.float32
@@ -80,12 +98,4 @@ def command(
         info = dumps.sidecar(Path(output).stem, buffer)
         atomic_write.write(beside, (json.dumps(info, indent=2) + "\n").encode())
         wrote(str(beside))
-    facts = {
-        "file": output,
-        "layout": layout.name,
-        "shape": list(array.shape),
-        "bytes": buffer.desc.nbytes,
-        "elements": buffer.desc.numel,
-    }
-    line = f"{output}: {counted(buffer.desc.nbytes, 'byte')}, {shape_text(array.shape)} in {layout}"
-    return Result(facts, partial(say, line))
+    return Packed(output, layout.name, array.shape, buffer.desc.nbytes, buffer.desc.numel, str(layout))

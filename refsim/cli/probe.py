@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
 from refsim.cli._device import probe
 from refsim.cli.kit.options import folder_option, output_option
-from refsim.cli.kit.text import print_table, say, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import FileSize, Result
+from refsim.cli.kit.text import Command, Table, Text, wrote
+from refsim.cli.kit.verb import verb
 from refsim.core.errors import ParameterError
+from refsim.core.plain import plain
 from refsim.core.qmath import Profile
+from refsim.device import probe as asked
+from refsim.device.measured import MeasuredDevice
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats import profiles
+from refsim.formats.cases import write_folder
 
 
 class Device(click.ParamType):
@@ -27,6 +33,53 @@ class Device(click.ParamType):
         if not (number.isascii() and number.isdecimal()) or len(number) > 9:
             self.fail(f"{value!r} is no whole number from 0 on, and no gpu:NUMBER", param, ctx)
         return int(number)
+
+
+NO_PROFILE = "Null if no profile describes the device."
+
+
+@dataclass(frozen=True)
+class Probed(Result):
+    """How a device here computes."""
+
+    profile: Annotated[Profile | None, NO_PROFILE]
+    measured: Annotated[MeasuredDevice, "Every answer (docs/gpu.md)."]
+
+    def text(self) -> Text:
+        yield f"{self.measured.device} ({self.measured.driver})"
+        yield Table(("question", "answer"), self.measured.rows())
+        yield from (f"no profile has this: {remark}" for remark in self.measured.remarks)
+        yield f"numerics profile: {self.profile.name if self.profile else 'none describes this device'}"
+
+
+@dataclass(frozen=True)
+class ProbedElsewhere(Result):
+    """With --outputs: how a device computes that ran the programs."""
+
+    profile: Annotated[Profile | None, NO_PROFILE]
+    measured: Annotated[asked.Answers, "Every answer (docs/device.md)."]
+
+    def text(self) -> Text:
+        found = self.measured
+        yield Table(("question", "answer", "decides"), found.rows())
+        yield from (f"no profile has this: {line}" for line in found.remarks)
+        yield from (f"unknown: {line}" for line in found.unknown)
+        why = "not everything is known" if found.unknown else "none has these answers"
+        yield f"numerics profile: {self.profile.name if self.profile else f'none; {why}'}"
+
+
+@dataclass(frozen=True)
+class ProbePrograms(Result):
+    """With --pte: programs that measure any device."""
+
+    folder: Annotated[str, "The folder that was written."]
+    files: Annotated[Sequence[FileSize], "The programs."]
+
+    def text(self) -> Text:
+        yield Table(("file", "bytes"), [(row.file, row.bytes) for row in self.files])
+        yield f"run each file in {self.folder} without inputs, and save all outputs in one folder"
+        yield Command("then: refsim probe --outputs OUTPUTS -o profile.json")
+        yield f"OUTPUTS: {IN_FOLDER}"
 
 
 @verb("probe", "0 -o profile.json")
@@ -51,7 +104,7 @@ class Device(click.ParamType):
 @output_option("the profile and what was measured, as JSON", required=False)
 def command(
     device: int | None, folder: str | None, outputs: str | None, name: str, output: str | None
-) -> Result:
+) -> Probed | ProbedElsewhere | ProbePrograms:
     """Measure how DEVICE handles rounding, fused operations, denormals, division, conversion and packed dot products.
 
     DEVICE is a number of `refsim devices`, also as gpu:NUMBER; 0 by default. The status is 3 if there is no such
@@ -63,74 +116,21 @@ def command(
     if folder is not None:
         if output is not None:
             raise click.UsageError("--output is for what was measured: it goes with --outputs")
-        return _write(folder)
+        written = asked.files()
+        write_folder(folder, written)
+        wrote(folder, said=True)
+        return ProbePrograms(folder, [FileSize(file, len(data)) for file, data in written.items()])
+    found: Probed | ProbedElsewhere
     if outputs is not None:
-        return _read(outputs, name, output)
-    findings = probe(device or 0)
-    profile = findings.to_profile()
-    if output:
-        profiles.write(output, profile, measured=findings.as_json())
-        wrote(output)
-    return Result(_content(profile, findings.as_json()), partial(_show_findings, findings, profile))
-
-
-def _show_findings(findings: Any, profile: Profile | None) -> None:
-    say(f"{findings.device} ({findings.driver})")
-    print_table(("question", "answer"), findings.rows())
-    for remark in findings.remarks():
-        say(f"no profile has this: {remark}")
-    say(f"numerics profile: {profile.name if profile else 'none describes this device'}")
-
-
-def _content(profile: Profile | None, measured: dict[str, object]) -> dict[str, object]:
-    content = profiles.as_json(profile, measured=measured)
-    return {key: value for key, value in content.items() if key != "schema"}
-
-
-def _write(folder: str) -> Result:
-    """The programs, as a new folder."""
-    from refsim.device.probe import files
-    from refsim.formats.cases import write_folder
-
-    written = files()
-    write_folder(folder, written)
-    wrote(folder, said=True)
-    rows = [{"file": file, "bytes": len(data)} for file, data in written.items()]
-    return Result({"folder": folder, "files": rows}, partial(_show_files, folder, rows))
-
-
-def _show_files(folder: str, rows: list[dict[str, Any]]) -> None:
-    print_table(("file", "bytes"), [tuple(row.values()) for row in rows])
-    say(f"run each file in {folder} without inputs, and save all outputs in one folder")
-    say("then: refsim probe --outputs OUTPUTS -o profile.json", command=True)
-    say(f"OUTPUTS: {IN_FOLDER}")
-
-
-def _read(outputs: str, name: str, output: str | None) -> Result:
-    """The answers in a folder of outputs."""
-    from refsim.device.probe import read
-
-    if name in profiles.families():
-        need = "another: this name stands for what was measured elsewhere"
-        raise ParameterError("--name", "is taken", got=repr(name), need=need)
-    found = read(outputs)
-    profile, measured = found.profile(name), found.as_json()
-    if output is not None:
-        profiles.write(output, profile, measured=measured)
-        wrote(output)
-    return Result(_content(profile, measured), partial(_show_outputs, found, profile))
-
-
-def _show_outputs(found: Any, profile: Profile | None) -> None:
-    print_table(("question", "answer", "decides"), found.rows())
-    for line in found.remarks():
-        say(f"no profile has this: {line}")
-    for line in found.unknown():
-        say(f"unknown: {line}")
-    if profile is not None:
-        say(f"numerics profile: {profile.name}")
+        if name in profiles.families():
+            need = "another: this name stands for what was measured elsewhere"
+            raise ParameterError("--name", "is taken", got=repr(name), need=need)
+        answers = asked.read(outputs)
+        found = ProbedElsewhere(answers.profile(name), answers)
     else:
-        say(
-            "numerics profile: none; "
-            + ("not everything is known" if found.unknown() else "none has these answers")
-        )
+        measured = probe(device or 0)
+        found = Probed(measured.to_profile(), measured)
+    if output is not None:
+        profiles.write(output, found.profile, measured=plain(found.measured))
+        wrote(output)
+    return found

@@ -3,26 +3,40 @@
 from __future__ import annotations
 
 import json
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import click
 
-from refsim.cli.kit.document import SCHEMA_FILE
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text, Verbatim
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 
 
+@dataclass(frozen=True)
+class PrintedSchema(Result):
+    """The schema of all verbs, or of one."""
+
+    json_schema: Annotated[Mapping[str, Any], "The schema."]
+
+    def text(self) -> Text:
+        yield Verbatim(json.dumps(self.json_schema, indent=2))
+
+
 @verb("schema", "run")
 @click.argument("verb", nargs=-1)
-def command(verb: tuple[str, ...]) -> Result:
+def command(verb: tuple[str, ...]) -> PrintedSchema:
     """Print the JSON Schema of all verbs, or of the keys of one VERB; docs/json.md explains the keys."""
-    text = SCHEMA_FILE.read_text("utf-8")
+    from refsim.cli.kit.program import root  # every verb is loaded
+    from refsim.cli.kit.schema import whole
+
+    found = whole(root)
     if verb:
-        whole, name = json.loads(text), " ".join(verb)
-        known = whole["$defs"]["verbs"]
+        name, known = " ".join(verb), found["$defs"]["verbs"]
         if name not in known:
             raise ParameterError("schema", "no such verb", got=name, need=choices.need(name, known))
-        text = json.dumps({**known[name], "$defs": whole["$defs"]}, indent=2) + "\n"
-    content = {"file": str(SCHEMA_FILE), "json_schema": json.loads(text)}
-    return Result(content, partial(click.echo, text, nl=False))
+        found = {**known[name], "$defs": found["$defs"]}
+    return PrintedSchema(found)

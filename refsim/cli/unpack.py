@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from refsim.cli.kit.options import layout_option, output_option, shape_option
-from refsim.cli.kit.text import say, shape_text, wrote
-from refsim.cli.kit.verb import Lacking, Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text, shape_text, wrote
+from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
 from refsim.core.tensor import TensorDesc
@@ -18,12 +21,26 @@ from refsim.formats.file import read_file
 from refsim.formats.sidecars import described
 
 
+@dataclass(frozen=True)
+class Unpacked(Result):
+    """An array that was written."""
+
+    file: Annotated[str, "The file."]
+    layout: Annotated[str, "The layout that it was read from."]
+    shape: Annotated[Sequence[int], "The sizes of the array."]
+    dtype: Annotated[str, "Its type."]
+    short: str
+
+    def text(self) -> Text:
+        yield f"{self.file}: {self.dtype} {shape_text(self.shape)}, from {self.short}"
+
+
 @verb("unpack", "buffer.bin -l 4W4C -s 1,64,56,56 -o array.npy")
 @click.argument("file")
 @layout_option(required=False)
 @shape_option(required=False)
 @output_option("the array, .npy")
-def command(file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str) -> Result:
+def command(file: str, layout: Layout | None, shape: tuple[int, ...] | None, output: str) -> Unpacked:
     """Write the elements of the raw buffer FILE as .npy. A .json beside it may give layout and shape."""
     data = bytes(read_file(file))
     kind, dims = described(file, layout, shape)
@@ -36,11 +53,4 @@ def command(file: str, layout: Layout | None, shape: tuple[int, ...] | None, out
     array = buffer.unpack()
     npz.write_npy(output, array)
     wrote(output, said=True)
-    facts = {
-        "file": output,
-        "layout": desc.layout.name,
-        "shape": list(array.shape),
-        "dtype": str(array.dtype),
-    }
-    line = f"{output}: {array.dtype} {shape_text(array.shape)}, from {desc.layout}"
-    return Result(facts, partial(say, line))
+    return Unpacked(output, desc.layout.name, array.shape, str(array.dtype), str(desc.layout))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -48,11 +48,11 @@ class Profile:
       nearest int32, and 0 for NaN. In both of these the zero point is added afterwards.
     """
 
-    name: str
-    contract: bool = False
-    tie: str = "even"
-    flush_denormals: bool = False
-    convert: str = "clamp"
+    name: Annotated[str, "Its name."]
+    contract: Annotated[bool, "Whether a product and a sum are fused."] = False
+    tie: Annotated[str, "Where halves are rounded to."] = "even"
+    flush_denormals: Annotated[bool, "Whether denormals become 0."] = False
+    convert: Annotated[str, "What becomes of a float out of the range of int32."] = "clamp"
 
     def __post_init__(self) -> None:
         for what, value, allowed in (

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -76,16 +76,15 @@ class Answers:
 
     answers: tuple[Answer, ...]
 
+    @property
+    def by_question(self) -> Annotated[dict[str, str], "Question -> answer."]:
+        return {row.name: row.answer for row in self.answers}
+
     def __getitem__(self, name: str) -> str:
-        return next(row.answer for row in self.answers if row.name == name)
+        return self.by_question[name]
 
-    def unknown(self) -> list[str]:
-        """The questions that stay open, and why."""
-        why = {MISSING: "its program gave no outputs", MIXED: "no answer predicts every element"}
-        return [f"{row.question}: {why[row.answer]}" for row in self.answers if not row.known]
-
-    def remarks(self) -> list[str]:
-        """What was answered, and what no profile has."""
+    @property
+    def remarks(self) -> Annotated[list[str], "What was answered, and what no profile has."]:
         rows = (
             ((FUSED, EXPRESSION), "fma() is {}, a * b + c {}"),
             ((INPUTS, RESULTS), "denormal inputs are {}, denormal results {}"),
@@ -93,13 +92,18 @@ class Answers:
         found = [text.format(self[a], self[b]) for (a, b), text in rows if self._apart(a, b)]
         return [*found, *(["round() takes halves up"] if self[TIES] == "up" else [])]
 
+    @property
+    def unknown(self) -> Annotated[list[str], "The questions that stay open, and why."]:
+        why = {MISSING: "its program gave no outputs", MIXED: "no answer predicts every element"}
+        return [f"{row.question}: {why[row.answer]}" for row in self.answers if not row.known]
+
     def _apart(self, a: str, b: str) -> bool:
         return self[a] != self[b] and not {self[a], self[b]} & {MIXED, MISSING}
 
     def profile(self, name: str = "measured") -> Profile | None:
         """The known profile with these answers, else a new one called ``name``; None where a field is not decided."""
         undecided = any(row.answer in (MIXED, MISSING) for row in self.answers if row.name != DIVISION)
-        if undecided or self.remarks():
+        if undecided or self.remarks:
             return None
         found = Profile(name, self[FUSED] == "fused", self[TIES], self[INPUTS] == "flushed", self[CONVERSION])
         same = (p for p in PROFILES.values() if asdict(p) | {"name": name} == asdict(found))
@@ -108,10 +112,6 @@ class Answers:
     def rows(self) -> list[tuple[str, str, str]]:
         """(question, answer, what it decides) as text."""
         return [(row.question, row.answer, row.decides) for row in self.answers]
-
-    def as_json(self) -> dict[str, Any]:
-        rows = {row.name: row.answer for row in self.answers}
-        return {**rows, "remarks": self.remarks(), "unknown": self.unknown()}
 
 
 # --- programs --------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -59,9 +59,9 @@ class Finished:
 class ExecutorInfo:
     """An executor's name for `executor_named`, and a description; or why it is not available, and how to fix that."""
 
-    name: str
-    available: bool
-    detail: str
+    name: Annotated[str, "Its name."]
+    available: Annotated[bool, "Whether it can be used."]
+    detail: Annotated[str, "More about it, in words."]
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ class Executor(ABC):
     batch = 1
 
     def device_info(self) -> Any:
-        """What the driver says of the device (`refsim_gpu.vulkan.DeviceInfo`); None for the CPU."""
+        """What the driver says of the device (`DeviceInfo`); None for the CPU."""
         return None
 
     def supports(self, launch: Launch) -> str | None:

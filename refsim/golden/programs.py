@@ -13,7 +13,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from refsim.check.runtime import DEFAULT
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import LimitError
+from refsim.core.plain import plain
 from refsim.device.calls import add_call, tensor
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
@@ -53,11 +54,16 @@ class CorpusProgram:
 class LeftOut:
     """A case that no program holds, and why: the runtime would not load it."""
 
-    case: str
+    case: Annotated[str, "The case."]
     error: Finding
 
-    def as_json(self) -> dict[str, str]:
-        return {"case": self.case, "rule": self.error.rule, "what": self.error.what}
+    @property
+    def rule(self) -> Annotated[str, "The rule of refsim check that is broken."]:
+        return self.error.rule
+
+    @property
+    def what(self) -> Annotated[str, "What the runtime refuses."]:
+        return self.error.what
 
 
 def loadable(
@@ -132,7 +138,7 @@ def manifest(files: Sequence[CorpusProgram], version: str, refused: Sequence[Lef
         facts = {"file": file.file, "bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
         rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in file.cases)
         parts.append(f'{json.dumps(facts)[:-1]}, "cases": [\n{rows}]}}')
-    left_out = ",\n".join(json.dumps(row.as_json()) for row in refused)
+    left_out = ",\n".join(json.dumps(plain(row)) for row in refused)
     return f'{json.dumps(head)[:-1]}, "files": [\n{",".join(parts)}], "not exported": [\n{left_out}]}}\n'.encode()
 
 

@@ -6,6 +6,7 @@ ET-VK's runtime reads integers and doubles alike, so that a mended file gives th
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from refsim.core.errors import GraphError
 from refsim.formats.literals import Double, Int
@@ -25,12 +26,12 @@ _KINDS: dict[str, type[Double] | type[Int]] = {"d": Double, "i": Int}
 class Mended:
     """A scalar that was stored anew: an argument of a call in the chain of a delegate."""
 
-    delegate: int
-    step: int
-    operator: str
-    argument: str
-    was: str
-    now: str
+    delegate: Annotated[int, "Number of the delegate."]
+    step: Annotated[int, "Place of the call in the delegate's chain."]
+    operator: Annotated[str, "Name of the operator."]
+    argument: Annotated[str, "Name of the argument."]
+    was: Annotated[str, "The scalar as it was stored."]
+    now: Annotated[str, "The scalar as it is stored now."]
 
 
 def mended(data: bytes | memoryview, name: str) -> tuple[bytes, list[Mended]]:

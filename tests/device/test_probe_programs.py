@@ -52,7 +52,7 @@ def found(tmp_path: Path, outputs: Outputs) -> Answers:
 def test_every_named_profile_gives_itself_back(profile: Profile, tmp_path: Path) -> None:
     findings = found(tmp_path, run(profile))
     assert findings.profile() is PROFILES[profile.name]
-    assert findings.unknown() == findings.remarks() == [] and findings["division"] == IEEE
+    assert findings.unknown == findings.remarks == [] and findings["division"] == IEEE
 
 
 def test_every_other_profile_gives_itself_back(tmp_path: Path) -> None:
@@ -122,13 +122,13 @@ def test_answers_that_contradict_leave_the_question_open(tmp_path: Path) -> None
     fused, separate = run(NVIDIA), run(CANONICAL)
     outputs = fused | {"sums": [*fused["sums"][:2], *separate["sums"][2:]]}
     findings = found(tmp_path, outputs)
-    assert findings.remarks() == ["fma() is fused, a * b + c separate"] and findings.profile() is None
+    assert findings.remarks == ["fma() is fused, a * b + c separate"] and findings.profile() is None
     outputs["sums"] = [*fused["sums"][:3], *separate["sums"][3:]]  # kernels of one expression disagree
     findings = found(tmp_path, outputs)
     assert findings["expression"] == MIXED and findings.profile() is None
-    assert findings.unknown() == ["a * b + c: no answer predicts every element"]
+    assert findings.unknown == ["a * b + c: no answer predicts every element"]
     outputs = separate | {"denormals": [*separate["denormals"][:3], *fused["denormals"][3:]]}
-    assert found(tmp_path, outputs).remarks() == ["denormal inputs are kept, denormal results flushed"]
+    assert found(tmp_path, outputs).remarks == ["denormal inputs are kept, denormal results flushed"]
 
 
 def test_division_decides_nothing(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_what_did_not_run_stays_open(tmp_path: Path) -> None:
     outputs = {name: arrays for name, arrays in run(NVIDIA).items() if name != "denormals"}
     findings = found(tmp_path, outputs)
     assert findings.profile() is None and findings["ties"] == "even"
-    assert "denormal inputs: its program gave no outputs" in findings.unknown()
+    assert "denormal inputs: its program gave no outputs" in findings.unknown
 
 
 def test_outputs_of_something_else_are_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from refsim.check.run import check_bytes
 from refsim.check.runtime import runtime
 from refsim.cli.kit.program import main
 from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
+from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
 from refsim.golden import certify, known, programs
@@ -153,7 +154,7 @@ def test_cases_that_the_runtime_does_not_load_are_left_out(
     assert [case["case"] for file in files for case in file.cases] == [one.name for one in taken]
     assert all(Level.ERROR not in {found.level for found in check_bytes(file.data)} for file in files)
     stored = json.loads(programs.manifest(files, "test", refused))
-    assert stored["not exported"] == [row.as_json() for row in refused]
+    assert stored["not exported"] == plain(refused)
 
 
 def test_cases_of_another_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,33 +15,35 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import DeviceError
+from refsim.core.plain import plain
 from refsim.core.qmath import LAVAPIPE, NVIDIA, fused
+from refsim.device.measured import MeasuredDevice
 from refsim.formats import profiles
 from refsim_gpu import probe, query
 from refsim_gpu.kompute import Device
 
 
 @pytest.fixture(scope="module")
-def findings(device: Device) -> probe.Findings:
+def findings(device: Device) -> MeasuredDevice:
     return probe.run(device.info.index)
 
 
-def test_the_device_has_the_profile_of_its_vendor(findings: probe.Findings) -> None:
+def test_the_device_has_the_profile_of_its_vendor(findings: MeasuredDevice) -> None:
     known = {"Mesa": LAVAPIPE, "NVIDIA": NVIDIA}
     if findings.vendor not in known:
         pytest.skip(f"no profile is known for {findings.vendor}")
-    assert findings.remarks() == []
+    assert findings.remarks == []
     assert findings.to_profile() == known[findings.vendor]
 
 
-def test_what_the_kernels_rely_on_holds(findings: probe.Findings) -> None:
+def test_what_the_kernels_rely_on_holds(findings: MeasuredDevice) -> None:
     assert findings.round_even == "even"
     assert findings.precise == "separate"
     assert findings.dot in ("exact", "absent") and findings.dot_spelled_out == "exact"
     assert findings.subgroup_size >= 1
 
 
-def test_lavapipe_is_ieee(findings: probe.Findings) -> None:
+def test_lavapipe_is_ieee(findings: MeasuredDevice) -> None:
     if findings.vendor != "Mesa":
         pytest.skip(f"{findings.device} is not lavapipe")
     assert findings.wrong_quotients == 0
@@ -111,7 +113,7 @@ def test_conversions_are_told_apart(name: str) -> None:
     assert probe.conversion(Converting(None))[0] == name
 
 
-def test_an_nvidia_like_device_has_that_profile(findings: probe.Findings) -> None:
+def test_an_nvidia_like_device_has_that_profile(findings: MeasuredDevice) -> None:
     ops = dict.fromkeys(("add", "multiply", "fma"), "flushed")
     like = replace(
         findings,
@@ -142,20 +144,20 @@ def test_an_nvidia_like_device_has_that_profile(findings: probe.Findings) -> Non
         ({"dot": "wrong"}, "dot product is not exact"),
     ],
 )
-def test_what_no_profile_expresses_is_said(findings: probe.Findings, changes: dict, remark: str) -> None:
+def test_what_no_profile_expresses_is_said(findings: MeasuredDevice, changes: dict, remark: str) -> None:
     strange = replace(findings, **changes)
-    assert remark in "; ".join(strange.remarks())
+    assert remark in "; ".join(strange.remarks)
     assert strange.to_profile() is None
 
 
 def test_run_as_a_module(
-    findings: probe.Findings, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    findings: MeasuredDevice, device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "probe.json"
     assert probe.main([str(device.info.index), "--json", str(path)]) == 0
     profile = findings.to_profile()
     assert profile is not None and profiles.read(path) == profile
-    assert json.loads(path.read_text())["measured"] == findings.as_json()
+    assert json.loads(path.read_text())["measured"] == plain(findings)
     assert capsys.readouterr().out.endswith(f"numerics profile: {profile.name}\n")
     assert probe.main(["99"]) == 3
     assert "no such device" in capsys.readouterr().err
@@ -166,7 +168,7 @@ def test_probe_needs_neither_numba_nor_click() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_question_is_answered_from_another_process(findings: probe.Findings, device: Device) -> None:
+def test_a_question_is_answered_from_another_process(findings: MeasuredDevice, device: Device) -> None:
     assert query.ask("probe", device.info.index) == findings
     with pytest.raises(DeviceError, match="no such device; got 99"):
         query.ask("probe", 99)

@@ -5,14 +5,16 @@ docs/json.md describes it, and `SCHEMA_FILE` is its JSON Schema.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from refsim.core import strict_json
 from refsim.core.errors import RefsimError
+from refsim.core.plain import plain
 
 #: Grows when a key of any verb changes its meaning or goes away; not when one is added.
 SCHEMA = 1
@@ -29,6 +31,21 @@ class Made:
     unless: str
 
 
+@dataclass(frozen=True)
+class DocumentError:
+    """Why a command failed. What is null is not known, as where an error is not one of refsim's own."""
+
+    type: Annotated[
+        str, "The kind of error: a class of refsim.core.errors, UsageError, MemoryError or Defect."
+    ]
+    message: Annotated[str, "The whole line."]
+    where: Annotated[str | None, "The operator or file."] = None
+    what: Annotated[str | None, "What is wrong."] = None
+    got: Annotated[str | None, "What was found."] = None
+    need: Annotated[str | None, "What is allowed."] = None
+    hints: Annotated[Sequence[str], "Whole commands that may have been meant."] = ()
+
+
 @dataclass
 class Document:
     """What the command has to say; it is printed when its exit status is known.
@@ -43,28 +60,18 @@ class Document:
     given: tuple[str, ...] = ()
     wanted: bool = False
     content: dict[str, Any] | None = None
-    error: dict[str, Any] | None = field(default=None)
+    error: DocumentError | None = None
     made: dict[str, Made] = field(default_factory=dict)
     wrote: list[str] = field(default_factory=list)
     closing: list[str] = field(default_factory=list)
 
     def fail(self, kind: str, message: str, error: BaseException | None = None) -> None:
         """Keep an error: its kind, and its parts if it is one of refsim's."""
-        self.error = {
-            "type": kind,
-            "message": message,
-            "where": None,
-            "what": None,
-            "got": None,
-            "need": None,
-            "hints": [],
-        }
         if isinstance(error, RefsimError):
-            self.error |= {"where": error.where, "what": error.what, "hints": list(error.hints)}
-            self.error |= {
-                name: None if part is None else str(part)
-                for name, part in (("got", error.got), ("need", error.need))
-            }
+            got, need = (None if part is None else str(part) for part in (error.got, error.need))
+            self.error = DocumentError(kind, message, error.where, error.what, got, need, error.hints)
+        else:
+            self.error = DocumentError(kind, message)
 
     def print(self, status: int) -> None:
         """Print the object, if there is anything to print."""
@@ -73,7 +80,7 @@ class Document:
             return
         head = {"verb": self.verb, "schema": SCHEMA, "status": status}
         wrote = {"wrote": self.wrote} if self.wrote else {}
-        content = head | (self.content or {}) | wrote | ({} if failed is None else {"error": failed})
+        content = head | (self.content or {}) | wrote | ({} if failed is None else {"error": plain(failed)})
         click.echo(strict_json.dumps(content, indent=1))
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import click
 
@@ -18,6 +18,33 @@ from refsim.cli.kit.document import Document, as_line
 from refsim.core import choices
 from refsim.core import table as tables
 from refsim.core.escape import escaped
+
+
+class Command(str):
+    """A line that ends in a command to be pasted."""
+
+
+class Styled(NamedTuple):
+    """A line, and how a terminal shows it, as for `click.style`."""
+
+    line: str
+    style: Mapping[str, Any]
+
+
+class Verbatim(str):
+    """Text that is neither folded nor escaped."""
+
+
+class Table(NamedTuple):
+    """A table by the rule of `refsim.core.table`; ``drop``: its columns in the order in which they are left out."""
+
+    columns: Sequence[str]
+    rows: Iterable[Sequence[object]]
+    drop: Sequence[str] = ()
+
+
+#: What a verb says, line by line; an empty line separates.
+Text = Iterator[str | Styled | Table]
 
 #: Rows that the text of a verb shows of a list; `--json` lists all.
 MOST_SHOWN = 20
@@ -89,6 +116,31 @@ def say(text: object = "", *, err: bool = False, command: bool = False, **style:
     fold = tables.command if command else tables.sentence
     for line in fold(escaped(text), width(err)):
         _echo(click.style(line, **style) if style and line else line, err)
+
+
+def show(text: Iterable[str | Styled | Table]) -> None:
+    """Print what a verb says."""
+    for part in text:
+        if isinstance(part, Table):
+            print_table(*part)
+        elif isinstance(part, Styled):
+            say(part.line, **part.style)
+        elif isinstance(part, Verbatim):
+            _echo(part)
+        else:
+            say(part, command=isinstance(part, Command))
+
+
+def pasted(lines: Iterable[tuple[str, bool]], indent: str = "") -> Iterator[str]:
+    """Lines, each with whether it ends in a command."""
+    for line, command in lines:
+        yield Command(indent + line) if command else indent + line
+
+
+def rest(count: int, what: str = "") -> Iterator[str]:
+    """How many of ``count`` rows come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
+    if count > MOST_SHOWN:
+        yield what + choices.more(count - MOST_SHOWN, choices.IN_JSON)
 
 
 def say_all(lines: Iterable[object]) -> None:

@@ -10,7 +10,10 @@ import click
 
 from refsim.cli.kit import written
 from refsim.cli.kit.document import OPTION, Document
+from refsim.cli.kit.result import Result as Value
+from refsim.cli.kit.text import print_json_line, show
 from refsim.core import table
+from refsim.core.plain import plain
 from refsim.core.status import SAME
 
 PROGRAM = "refsim"
@@ -70,8 +73,23 @@ class Verb(click.Command):
         as_json = ctx.params.pop(AS_JSON)
         document = ctx.find_object(Document)
         assert document is not None
-        result: Result = super().invoke(ctx)
-        return result.give(document, as_json)
+        found = super().invoke(ctx)
+        if isinstance(found, Result):
+            return found.give(document, as_json)
+        if isinstance(found, Value):
+            if as_json:
+                document.content = plain(found)
+            else:
+                show(found.text())
+            return found.status
+        status = SAME
+        for one in found:
+            status = one.status
+            if as_json:
+                print_json_line(document.verb or "", status, plain(one))
+            else:
+                show(one.text())
+        return status
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = list(args)

@@ -63,7 +63,7 @@ class HostFeatures:
 
     @classmethod
     def of(cls, device: Any, variant: str = "", images: bool = False) -> HostFeatures:
-        """What a host asks this device (``refsim_gpu.vulkan.DeviceInfo``), and these two choices."""
+        """What a host asks this device (``refsim.exec.device_info.DeviceInfo``), and these two choices."""
         return cls(
             dot_product=device.integer_dot_product,
             unsigned_dot=device.dot_4x8_unsigned_accelerated and not device.dot_4x8_accelerated,
