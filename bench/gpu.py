@@ -225,7 +225,9 @@ def bound(row: Row) -> tuple[Call, dict[str, PackedBuffer]]:
     names = [a.name for a in op.of_kind(Kind.INPUT)]
     descs = {name: TensorDesc(shape, row.layout) for name in names}  # type: ignore[arg-type]
     features = {"out_channels": row.out_channels, "bias": True}
-    consts = op.constants(params, dict.fromkeys(names, shape), features, rng) if op.constants else {}
+    consts = (
+        op.cases.constants(params, dict.fromkeys(names, shape), features, rng) if op.cases.constants else {}
+    )
     inputs = {}
     for name, desc in descs.items():
         inputs[name] = PackedBuffer(desc)

@@ -82,7 +82,7 @@ class Delegate:
         given = {key: value for key, value in {**QUANTIZATION, **SUM, **params}.items() if key in names}
         made, shapes = op.make_params(given), {key: self.shape(value) for key, value in inputs.items()}
         features = {"out_channels": channels, "bias": True}
-        drawn = op.constants(made, shapes, features, self.rng) if op.constants else {}
+        drawn = op.cases.constants(made, shapes, features, self.rng) if op.cases.constants else {}
         args = []
         for arg in op.args[:-1]:
             if arg.kind is Kind.INPUT:

@@ -16,7 +16,7 @@ from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 
 #: Layers of ResNet-50 and MobileNetV2, and what surrounds them: each operator says its own.
-CASES: tuple[Case, ...] = tuple(op.bench for op in OPS.values())
+CASES: tuple[Case, ...] = tuple(op.cases.bench for op in OPS.values())
 
 
 class Data:

@@ -91,7 +91,7 @@ def launch() -> str:
 
 def texts() -> dict[Path, str]:
     """What each file should say."""
-    rows = {name: (op.push, op.spec) for name, op in OPS.items() if op.kernel is not None}
+    rows = {name: (op.kernel.push, op.kernel.spec) for name, op in OPS.items() if op.kernel is not None}
     sources = {name: f"PUSH and SPEC of refsim/ops/{name}.py" for name in rows}
     sources |= dict.fromkeys(PROBES, "PROBES in gpu/build_push.py")
     sources |= dict.fromkeys(COOP, "COOP in gpu/build_push.py")

@@ -62,7 +62,7 @@ class Count:
 
 def cases(name: str, random: int, target: Target | None = None) -> Iterator[BoundCase]:
     """The operator's example, then random cases (seeds 0, 1, ...)."""
-    yield bind(OPS[name].example, target)
+    yield bind(OPS[name].cases.example, target)
     for seed in range(random):
         yield bind(OPS[name].sample(Rng(seed)), target)
 

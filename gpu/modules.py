@@ -117,7 +117,7 @@ class ModuleExecutor(Executor):
     """Runs calls on the modules of a folder, and on refsim's own shaders where the folder has none.
 
     ``folder`` may also be a file that says how its kernels are called (`refsim.formats.kernels`). ``rows`` say the
-    same of operators, in the place of `OpSpec.module`.
+    same of operators, in the place of `Upstream.module`.
     """
 
     foreign = True

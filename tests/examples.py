@@ -28,7 +28,7 @@ SMALL_CORPUS = (UNARY.name, LINEAR.name)
 
 def some(op: OpSpec, count: int = 2) -> tuple[Case, ...]:
     """The operator's example and a few random calls."""
-    return (op.example, *(op.sample(Rng(seed)) for seed in range(count)))
+    return (op.cases.example, *(op.sample(Rng(seed)) for seed in range(count)))
 
 
 def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:

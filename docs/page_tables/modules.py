@@ -12,7 +12,7 @@ from refsim.ops.base.registry import OPS
 
 
 def _called() -> Iterable[tuple[str, ModuleCall]]:
-    return ((name, op.module) for name, op in OPS.items() if op.module is not None)
+    return ((name, op.upstream.module) for name, op in OPS.items() if op.upstream.module is not None)
 
 
 def _words(row: ModuleCall, *fields: str) -> Iterable[str]:

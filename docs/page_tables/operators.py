@@ -110,7 +110,11 @@ def floats() -> str:
 
 def defects() -> str:
     """What upstream does wrong where executors here do right, as the operators state it."""
-    rows = [(f"`{name}`", row.name, row.note, _shown(row)) for name, op in OPS.items() for row in op.defects]
+    rows = [
+        (f"`{name}`", row.name, row.note, _shown(row))
+        for name, op in OPS.items()
+        for row in op.upstream.defects
+    ]
     rows += [(f"`{row.names}`", defect.name, defect.note, "no") for row in FLOATS for defect in row.defects]
     return markdown(("operator", "defect", "what happens", "bytes known"), rows)
 

@@ -12,7 +12,7 @@ from refsim.core import index
 from refsim.core.launch import Launch, Triple
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.module_call import WrittenOutput
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 from refsim.ops.base.spec import Call
 
 Coordinates = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -80,9 +80,7 @@ def named(launch: Launch, work_item: Sequence[Any]) -> Writer:
 def _work_item(launch: Launch, words: np.ndarray | np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     out = launch.out
     w, h, c, n = index.coord(out.meta, 0, out.hashed, words * (4 if out.is_int8 else 1))
-    work_item = OPS[launch.shader].work_item
-    assert work_item is not None
-    return work_item(launch, words, w, h, c, n)
+    return kernel_of(launch.shader).work_item(launch, words, w, h, c, n)
 
 
 def _triple(values: object) -> Triple:

@@ -255,7 +255,7 @@ class Build:
         if not found:
             raise self._nothing()
         for name in self.wanted:
-            if name not in OPS or not (name in self.own or OPS[name].module or OPS[name].expand):
+            if name not in OPS or not (name in self.own or OPS[name].upstream.module or OPS[name].expand):
                 raise self._unknown(name, found)
             if name not in found:
                 rows = [row for row in self.rows if row.operator in inventory.computing(name, self.own)]

@@ -27,7 +27,7 @@ from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.formats.targets import TargetRow
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
 DROP = ("kernels", "inputs", "bytes", "output")
@@ -311,9 +311,9 @@ def _operator(number: int, graph: Graph, node: Node, taken: Mapping[tuple[int, i
             {
                 "shader": step.launch.shader,
                 "specialization_words": list(step.launch.spec),
-                "specialization_names": list(OPS[step.launch.shader].spec.names),
+                "specialization_names": list(kernel_of(step.launch.shader).spec.names),
                 "push_words": list(step.launch.push),
-                "push_names": list(OPS[step.launch.shader].push.names),
+                "push_names": list(kernel_of(step.launch.shader).push.names),
                 "workgroup": list(step.launch.local),
                 "grid": list(step.launch.grid),
             }

@@ -61,7 +61,7 @@ class Measurement:
 
 def _op(family: Family, wanted: Callable[[OpSpec], bool] = lambda op: True) -> OpSpec:
     """The operator of a family that files hold."""
-    return next(op for op in OPS.values() if op.family is family and op.exported and wanted(op))
+    return next(op for op in OPS.values() if op.family is family and op.upstream.exported and wanted(op))
 
 
 def _quantized(call: Call, arrays: Mapping[str, np.ndarray], profiles: Mapping[str, Profile]) -> MeasuredStep:

@@ -14,7 +14,7 @@ from refsim.core.jit import ready
 from refsim.core.launch import Launch
 from refsim.core.qmath import wrap32
 from refsim.exec.executor import Executor
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 
 #: A compiled kernel that fails does not say where. One with so few work items is run once more as plain Python.
 MOST_PLAIN = 1 << 12
@@ -29,8 +29,7 @@ class EmulatedExecutor(Executor):
     name = "cpu:emulated"
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        kernel = OPS[launch.shader].kernel
-        assert kernel is not None
+        kernel = kernel_of(launch.shader).run
         out = PackedBuffer(launch.out)
         x, y, z = launch.reached
         spec = np.array(launch.spec, np.uint32).astype(np.int64)

@@ -225,7 +225,11 @@ class _Run:
     def _widened(self, values: list[Value], call: OperatorCall, arg: int) -> int:
         """An argument, or for one that became smaller than the output it is added to, a value of the output's sizes."""
         op, out, held = OPS.serialized(call.name), values[call.args[-1]], values[arg]
-        if op is None or op.beyond is None or not (isinstance(held, VkTensor) and isinstance(out, VkTensor)):
+        if (
+            op is None
+            or op.upstream.beyond is None
+            or not (isinstance(held, VkTensor) and isinstance(out, VkTensor))
+        ):
             return arg
         alike = self.root.tensors[arg].shape == self.root.tensors[call.args[-1]].shape
         if not alike or held.dims == out.dims:

@@ -253,7 +253,7 @@ class _Table:
         more = next((name for name in self.table if name not in LAUNCHED), None)
         if more is not None:
             raise self.place.at(more).error("said by launch", need=f"none but {choices.listed(LAUNCHED)}")
-        if self.op.launch is None:
+        if self.op.kernel is None:
             need = "an operator with one kernel"
             raise self.place.at("launch").error("refsim has no kernel of it", got=self.op.name, need=need)
 
@@ -301,7 +301,7 @@ class _Table:
 
     def _packing(self, name: str, value: Any) -> Packing:
         order, add = (value, 0) if isinstance(value, str) else (value["order"], value.get("add", 0))
-        bases = {} if self.op.module is None else self.op.module.packing
+        bases = {} if self.op.upstream.module is None else self.op.upstream.module.packing
         place = self.place.at("weights")
         if name not in bases:
             raise place.error(
@@ -400,7 +400,7 @@ def _as_binding(value: Any) -> str | PlainWords:
 
 def _site(op: OpSpec, shader: Shader, is_flat: bool) -> CallSite:
     """A small call of an operator."""
-    call: Call = bind(op.example).call
+    call: Call = bind(op.cases.example).call
     if is_flat:
         call = flat.laid_flat(call)
     return CallSite(call, call, call.tensors, frozenset(), shader)

@@ -16,7 +16,7 @@ from math import prod
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
-from refsim.golden.rules import RULES, case, case_name
+from refsim.golden.rules import RULES, TELLING, case, case_name
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -106,7 +106,7 @@ def _layouts(one: Case) -> set[str]:
 @cache
 def _numbers(op: str) -> frozenset[int]:
     """The numbers that are chosen of an operator: telling ones, then a spread within the limits."""
-    found = set(RULES[op].telling)
+    found = set(TELLING[op])
     combinations, count = len(OPS[op].layouts), RULES[op].spread
     slots = count // combinations
     total = large = 0

@@ -1,4 +1,4 @@
-"""What a device writes whose kernel has one of the defects that its operator lists (`OpSpec.defects`).
+"""What a device writes whose kernel has one of the defects that its operator lists (`Upstream.defects`).
 
 A certificate must tell a wrong device from a kernel that is wrong everywhere.
 """

@@ -6,7 +6,9 @@ the case; `refsim.ops.base.case_rule` says what all rules have in common. Behind
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from zlib import crc32
 
 from refsim.core.rng import Rng
@@ -15,7 +17,10 @@ from refsim.ops.base.case_rule import CaseRule, CaseSlot, Hard, made_case
 from refsim.ops.base.registry import OPS
 
 #: Operator -> how many cases, and the rule that makes one.
-RULES: dict[str, CaseRule] = {name: op.golden for name, op in OPS.items()}
+RULES: dict[str, CaseRule] = {name: op.cases for name, op in OPS.items()}
+_TOLD = json.loads(Path(__file__).with_name("telling.json").read_text())
+#: Operator -> the numbers of cases that showed a seeded bug (tests/mutants). Who takes only some cases takes these.
+TELLING: dict[str, tuple[int, ...]] = {name: tuple(_TOLD.get(name, ())) for name in RULES}
 
 
 def case_name(op: str, number: int) -> str:

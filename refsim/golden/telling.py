@@ -1,6 +1,6 @@
 """The cases of an operator in the order in which they say most about a kernel that nobody has looked at yet.
 
-First come the cases that have shown a seeded bug (`CaseRule.telling`). Then comes a spread over layouts, sizes, tails,
+First come the cases that have shown a seeded bug (`rules.TELLING`). Then comes a spread over layouts, sizes, tails,
 groups, zero points and styles of data: each case adds as many features (`refsim.golden.coverage`) as any that is left.
 Then come the recordings of upstream's own kernel and the rest of the spread. Within each part small cases come first,
 and those of which upstream's kernel has a known defect come after all of it, because they hide what else is wrong.
@@ -23,7 +23,7 @@ from refsim.core.errors import RefsimError
 from refsim.formats import recordings
 from refsim.formats.recordings import Recording
 from refsim.golden import coverage
-from refsim.golden.rules import RULES, case, case_name
+from refsim.golden.rules import RULES, TELLING, case, case_name
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind, bound_of
 from refsim.ops.base.case import Case
@@ -114,7 +114,7 @@ def ordered(
     kernel takes, by argument; cases of others are left out.
     """
     fit = _combinations(op, layouts or {})
-    numbers = [number for number in RULES[op].telling if number % len(OPS[op].layouts) in fit]
+    numbers = [number for number in TELLING[op] if number % len(OPS[op].layouts) in fit]
     told = sorted((_candidate(op, number) for number in numbers), key=lambda one: one.elements)
     yield from (one for one in told if not one.hidden)
     corpus, hidden = _corpus(op, count, fit)
@@ -165,7 +165,7 @@ def _combinations(op: str, layouts: Mapping[str, Collection[str]]) -> frozenset[
 
 def _corpus(op: str, count: int, fit: Collection[int]) -> tuple[list[TellingCase], list[TellingCase]]:
     """(A spread of small cases and a few large ones, a few with a known defect), without the telling ones."""
-    told = RULES[op].telling
+    told = TELLING[op]
     pool = [
         _candidate(op, number) for number in _numbers(op, max(POOL, 3 * count), fit) if number not in told
     ]

@@ -340,7 +340,7 @@ def _node(
         output not in tensors or tensors[output].data is not None
     ):  # its layout is unknown, its dtype, or it is stored
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
-    if op.if_quantized is not None and tensors[output].dtype == np.int8:
+    if op.upstream.if_quantized is not None and tensors[output].dtype == np.int8:
         # ExecuTorch gives the output the dtype of an activation that is quantized
         tensors[output] = replace(tensors[output], dtype=np.dtype(np.float32))
     out = tensors[output].desc
@@ -371,7 +371,7 @@ def _activation(op: OpSpec, tensor: Tensor | None) -> TensorDesc | None:
     """What describes an input, None if it is not one. Of int8 values that no kernel takes only the shape counts."""
     if tensor is None or tensor.data is not None:
         return None
-    if op.if_quantized is not None and tensor.dtype == np.int8:
+    if op.upstream.if_quantized is not None and tensor.dtype == np.int8:
         return TensorDesc(tensor.shape, PACKED_4W)
     return tensor.desc
 

@@ -205,7 +205,7 @@ class Graph:
         held = node.call or node.meaning
         if held is not None:
             shapes = [self.tensors[value].shape for value in node.inputs.values()]
-            found = held.op.resize
+            found = held.op.upstream.resize
             return found if found is not None and found.applies(*shapes) else None
         args = [
             self.tensors[a.id].shape if isinstance(a, Ref) and a.id in self.tensors else a for a in node.args

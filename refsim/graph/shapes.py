@@ -132,7 +132,12 @@ def at_shapes(
             if output in sizes or (node := nodes.get(output)) is None:
                 continue
             shapes = _shapes(source, sizes, call, node, place)
-            if frozen and node.call is not None and node.call.op.beyond is not None and len(node.inputs) > 1:
+            if (
+                frozen
+                and node.call is not None
+                and node.call.op.upstream.beyond is not None
+                and len(node.inputs) > 1
+            ):
                 shapes = [tuple(map(max, *(sizes[n].shape for n in node.inputs.values())))]  # whatever fits
             if (resize := frozen.get(output)) is not None and resize.shape is not None:
                 shapes = [resize.shape(bound.tensors[output].shape, shape) for shape in shapes]

@@ -18,7 +18,7 @@ from refsim.ops.base.module_call import Available, HostFeatures, ModuleCall, Sha
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 
-#: Operator -> how a kernel of the user's own is called, in the place of `OpSpec.module`.
+#: Operator -> how a kernel of the user's own is called, in the place of `Upstream.module`.
 Rows = Mapping[str, ModuleCall]
 NONE: Rows = MappingProxyType({})
 FOUND, MISSING, DAMAGED = "found", "missing", "damaged"
@@ -61,8 +61,8 @@ def pairs(own: Rows) -> Iterator[tuple[str, str, Shader | None]]:
 def _upstream() -> Mapping[str, tuple[str, Shader | None]]:
     found: dict[str, tuple[str, Shader | None]] = {}
     for name, op in OPS.items():
-        if op.module is not None:
-            for shader in op.module.shaders:
+        if op.upstream.module is not None:
+            for shader in op.upstream.module.shaders:
                 found[shader.name] = (name, shader)
     for name, op in OPS.items():
         for packer in _packers(op):
@@ -71,11 +71,11 @@ def _upstream() -> Mapping[str, tuple[str, Shader | None]]:
 
 
 def _packers(op: OpSpec) -> Iterator[str]:
-    if op.module is None:
+    if op.upstream.module is None:
         return
     # an operator without modules of its own packs for those that it expands to
-    unsigned = not op.module.shaders or any(shader.unsigned for shader in op.module.shaders)
-    for packing in op.module.packing.values():
+    unsigned = not op.upstream.module.shaders or any(shader.unsigned for shader in op.upstream.module.shaders)
+    for packing in op.upstream.module.packing.values():
         for stem in (packing.shader, *([f"{packing.shader}_unsigned"] if unsigned else [])):
             yield from (f"{stem}_{storage}" for storage in ("texture2d", "buffer"))
 

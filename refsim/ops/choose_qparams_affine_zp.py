@@ -21,7 +21,7 @@ from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.padding import OnDevice, Pad, Padding
 from refsim.ops.base.row_range import FLAGS, HIGH, LOW, ROWS, K
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -87,16 +87,16 @@ OP = OpSpec(
     define=define,
     out_shape=row_range.out_shape,
     padding=padding,
-    launch=launch,
-    push=row_range.PUSH,
-    spec=row_range.SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=row_range.PUSH, spec=row_range.SPEC, work_item=work_item),
     check=row_range.check,
-    defects=(row_range.PLANES,),
-    golden=CaseRule(320, row_range.golden, hard=row_range.HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(block=(1, 2048), x=(128, 2048)),
-    refused=row_range.refused(EXAMPLE),
+    cases=CaseRule(
+        320,
+        row_range.golden,
+        hard=row_range.HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(block=(1, 2048), x=(128, 2048)),
+        refused=row_range.refused(EXAMPLE),
+    ),
     min_rank=2,
+    upstream=Upstream(defects=(row_range.PLANES,)),
 )

@@ -30,7 +30,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -282,25 +282,24 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
-    constants=constants,
-    data=data,
-    golden=CaseRule(480, golden, hard=HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(indices=(128,), table=(4096, 512)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
-        EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
-        EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
+    cases=CaseRule(
+        480,
+        golden,
+        hard=HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(indices=(128,), table=(4096, 512)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+            EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
+            EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
+        ),
+        constants=constants,
+        data=data,
     ),
     channel_dim=-1,
-    resizes=True,
     int4=int4.GroupedWeight(int4.HALVES, _values, _compute),
-    defects=DEFECTS,
+    upstream=Upstream(defects=DEFECTS, resizes=True),
 )

@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -99,14 +99,16 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=elementwise.launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.work_item,
-    golden=CaseRule(640, ranked_input, hard=(many(ranked_input, MANY_IMAGE, "x"),)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-    refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),),
-    module=MODULE,
+    kernel=Kernel(
+        run=kernel, launch=elementwise.launch, push=PUSH, spec=SPEC, work_item=elementwise.work_item
+    ),
+    cases=CaseRule(
+        640,
+        ranked_input,
+        hard=(many(ranked_input, MANY_IMAGE, "x"),),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+        refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),),
+    ),
+    upstream=Upstream(module=MODULE),
 )

@@ -38,7 +38,7 @@ from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -349,7 +349,6 @@ OP = OpSpec(
     name=NAME,
     serialized="et_vk.linear_dq8ca_q4gsw.default",
     family=Family.GROUP_LINEAR,
-    resize=FOUR_DIMS_STOP,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         Arg("scale", Kind.INPUT, (WIDTH_PACKED,)),
@@ -365,24 +364,24 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
-    defects=DEFECTS,
-    constants=constants,
-    data=data,
-    golden=CaseRule(480, golden, hard=HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
-    refused=(
-        EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
-        EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
-        EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
+    cases=CaseRule(
+        480,
+        golden,
+        hard=HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
+        refused=(
+            EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
+            EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
+            EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
+        ),
+        constants=constants,
+        data=data,
     ),
     channel_dim=-1,
     int4=group_weights.GROUPED,
+    upstream=Upstream(defects=DEFECTS, resize=FOUR_DIMS_STOP),
 )

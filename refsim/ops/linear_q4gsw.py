@@ -37,7 +37,7 @@ from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twin
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -298,7 +298,6 @@ OP = OpSpec(
     name="linear_q4gsw",
     serialized="et_vk.linear_q4gsw.default",
     family=Family.WEIGHT_ONLY,
-    resize=FOUR_DIMS_STOP,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         Arg("weight", Kind.CONST, dtype=np.uint8),
@@ -311,27 +310,27 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
-    constants=constants,
-    data=data,
-    golden=CaseRule(480, golden, hard=HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-    refused=(
-        EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
-        EXAMPLE.refused(ShapeError, "N is no multiple of 4", out_channels=10),
-        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
-        EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    cases=CaseRule(
+        480,
+        golden,
+        hard=HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+        refused=(
+            EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
+            EXAMPLE.refused(ShapeError, "N is no multiple of 4", out_channels=10),
+            EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+            EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        ),
+        constants=constants,
+        data=data,
     ),
     channel_dim=-1,
     int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders, _lanes),
     aliases=("et_vk.q4gsw_linear.default",),
-    defects=(FIRST_PLANE,),
+    upstream=Upstream(defects=(FIRST_PLANE,), resize=FOUR_DIMS_STOP),
 )

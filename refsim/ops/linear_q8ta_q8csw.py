@@ -24,7 +24,7 @@ from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -80,7 +80,6 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.linear_q8ta_q8csw.default",
     family=Family.FLOAT_LINEAR,
-    resize=STALE_ROWS,
     args=(
         Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
         *float_linear.ARGS,
@@ -93,17 +92,20 @@ OP = OpSpec(
     expand=expand,
     prepack=linear.prepack,
     check=linear.check,
-    constants=linear.constants,
-    golden=CaseRule(960, float_linear.golden, hard=linear.hard(float_linear.golden)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 1280), out_channels=1000),
-    refused=(
-        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    cases=CaseRule(
+        960,
+        float_linear.golden,
+        hard=linear.hard(float_linear.golden),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 1280), out_channels=1000),
+        refused=(
+            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        ),
+        constants=linear.constants,
     ),
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
-    if_quantized=IF_QUANTIZED,
-    defects=(FIRST_PLANE,),
+    upstream=Upstream(defects=(FIRST_PLANE,), if_quantized=IF_QUANTIZED, resize=STALE_ROWS),
 )

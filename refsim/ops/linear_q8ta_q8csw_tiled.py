@@ -25,7 +25,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -106,23 +106,24 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=no_padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=linear.work_item,
+    kernel=Kernel(
+        run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=linear.work_item, variants=TILE_CONFIGS
+    ),
     prepack=linear.prepack,
     check=linear.check,
-    constants=linear.constants,
-    golden=CaseRule(960, float_linear.golden, hard=linear.hard(float_linear.golden)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-    refused=(
-        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-        EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+    cases=CaseRule(
+        960,
+        float_linear.golden,
+        hard=linear.hard(float_linear.golden),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+        refused=(
+            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+            EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        ),
+        constants=linear.constants,
     ),
     channel_dim=-1,
     epilogue=linear.EPILOGUE,
-    variants=TILE_CONFIGS,
 )

@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, CaseSlot, Hard, Made, ranked_shape
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -114,14 +114,16 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=elementwise.launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.work_item,
-    golden=CaseRule(640, golden, hard=(Hard("many positions", 2, large, "position"),)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
-    refused=(EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),),
-    module=MODULE,
+    kernel=Kernel(
+        run=kernel, launch=elementwise.launch, push=PUSH, spec=SPEC, work_item=elementwise.work_item
+    ),
+    cases=CaseRule(
+        640,
+        golden,
+        hard=(Hard("many positions", 2, large, "position"),),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
+        refused=(EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),),
+    ),
+    upstream=Upstream(module=MODULE),
 )

@@ -46,7 +46,7 @@ from refsim.ops.base.case_rule import (
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS, Defect
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -228,30 +228,23 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=elementwise.padding_unspecified,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
     check=check,
-    beyond=beyond,
     max_rank=MAX_RANK,
-    defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS),
-    golden=CaseRule(
+    cases=CaseRule(
         2240,
         golden,
-        telling=(175, 945, 987, 2002, 2163),
         hard=(twins(golden), many(golden, MANY_IMAGE, "a", "b")),
-    ),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
-        EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
-        EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
+            EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
+            EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
+        ),
     ),
     sync=("a", "b", "out"),
     affine=affine,
     clamps=True,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS), beyond=beyond),
 )

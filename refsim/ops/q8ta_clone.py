@@ -23,7 +23,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -86,22 +86,25 @@ OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
     family=Family.RELAYOUT,
-    resize=STALE_ROWS,
     args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT)),
     params=Params,
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    launch=elementwise.launch_tiles,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
-    golden=CaseRule(
-        1600, ranked_input, telling=(537, 1057, 1395), hard=(many(ranked_input, MANY_IMAGE, "x"),)
+    kernel=Kernel(
+        run=kernel,
+        launch=elementwise.launch_tiles,
+        push=PUSH,
+        spec=SPEC,
+        work_item=elementwise.tile_work_item,
     ),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-    refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),),
-    module=MODULE,
+    cases=CaseRule(
+        1600,
+        ranked_input,
+        hard=(many(ranked_input, MANY_IMAGE, "x"),),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+        refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),),
+    ),
+    upstream=Upstream(module=MODULE, resize=STALE_ROWS),
 )

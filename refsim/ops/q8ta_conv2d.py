@@ -19,7 +19,7 @@ from refsim.ops.base import conv, conv_cases
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
 from refsim.ops.base.target import MANY_IMAGES, ONE_IMAGE, Target
 from refsim.ops.base.traits import Family
 
@@ -96,25 +96,28 @@ OP = OpSpec(
     name="q8ta_conv2d",
     serialized="et_vk.q8ta_conv2d.default",
     family=Family.CONVOLUTION,
-    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
     expand=expand,
     prepack=conv.prepack,
     check=conv.check,
     input_layout=input_layout,
-    constants=conv_cases.constants,
-    golden=CaseRule(1440, conv_cases.golden, hard=conv_cases.hard(conv_cases.golden)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(
-        x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
+    cases=CaseRule(
+        1440,
+        conv_cases.golden,
+        hard=conv_cases.hard(conv_cases.golden),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(
+            x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
+        ),
+        refused=conv_cases.refused(EXAMPLE),
+        constants=conv_cases.constants,
     ),
-    refused=conv_cases.refused(EXAMPLE),
     min_rank=3,
     clamps=True,
     picks=True,
+    upstream=Upstream(defects=(FIRST_BATCH,), resize=BOUND_BATCH),
 )

@@ -41,7 +41,7 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -205,37 +205,31 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_dw.default",
     family=Family.DEPTHWISE,
-    resize=BOUND_BATCH,
     args=conv.args(weight_channels=2),
     params=Params,
     define=define,
     out_shape=out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
-    launch=launch,
-    push=conv.PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(
+        run=kernel, launch=launch, push=conv.PUSH, spec=SPEC, work_item=work_item, variants=WINDOWS
+    ),
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,
-    constants=constants,
-    golden=CaseRule(
+    cases=CaseRule(
         1440,
         golden,
-        telling=(279, 513, 843, 960, 1461),
         hard=conv_cases.hard(golden, (11, 16), depthwise=True),
-    ),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 144, 56, 56), groups=144),
-    refused=(
-        EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
-        EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 144, 56, 56), groups=144),
+        refused=(
+            EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
+            EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
+        ),
+        constants=constants,
     ),
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
-    variants=WINDOWS,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH),
 )

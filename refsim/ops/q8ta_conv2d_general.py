@@ -39,7 +39,7 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.spec import Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -94,32 +94,33 @@ MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_general.default",
-    exported=False,
     family=Family.CONVOLUTION,
-    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
-    launch=conv.launch,
-    push=conv.PUSH,
-    spec=conv.SPEC,
-    kernel=kernel,
-    work_item=conv.work_item,
+    kernel=Kernel(
+        run=kernel,
+        launch=conv.launch,
+        push=conv.PUSH,
+        spec=conv.SPEC,
+        work_item=conv.work_item,
+        variants=TILE_CONFIGS,
+    ),
     prepack=conv.prepack,
     check=conv.check,
-    constants=conv_cases.constants,
-    golden=CaseRule(
-        1440, conv_cases.golden, telling=(55, 502, 1271, 1281), hard=conv_cases.hard(conv_cases.golden)
+    cases=CaseRule(
+        1440,
+        conv_cases.golden,
+        hard=conv_cases.hard(conv_cases.golden),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
+        refused=conv_cases.refused(EXAMPLE),
+        constants=conv_cases.constants,
     ),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
-    refused=conv_cases.refused(EXAMPLE),
     min_rank=3,
     epilogue=EPILOGUE,
-    variants=TILE_CONFIGS,
     matrix=conv.matrix,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH, exported=False),
 )

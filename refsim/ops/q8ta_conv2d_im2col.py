@@ -18,7 +18,7 @@ from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part
+from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -72,29 +72,30 @@ MODULE = ModuleCall(packing={"weight": MATRIX})
 OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_im2col.default",
-    exported=False,
     family=Family.CONVOLUTION,
-    resize=BOUND_BATCH,
     args=conv.args(),
     params=Params,
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
     expand=expand,
     prepack=conv.prepack,
     check=check,
-    constants=conv_cases.constants,
-    golden=CaseRule(1440, golden, telling=(843, 950, 1271), hard=conv_cases.hard(golden, whole_words=True)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
-    refused=(
-        *conv_cases.refused(EXAMPLE),
-        EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
+    cases=CaseRule(
+        1440,
+        golden,
+        hard=conv_cases.hard(golden, whole_words=True),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
+        refused=(
+            *conv_cases.refused(EXAMPLE),
+            EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
+        ),
+        constants=conv_cases.constants,
     ),
     min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
     matrix=conv.matrix,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH, exported=False),
 )

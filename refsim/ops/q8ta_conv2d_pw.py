@@ -27,7 +27,7 @@ from refsim.ops.base.defect import FIRST_BATCH, Defect
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -150,32 +150,36 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_pw.default",
     family=Family.CONVOLUTION,
-    resize=BOUND_BATCH,
     args=conv.args(x_layouts=(PACKED_4W4C,)),
     params=Params,
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH, GROUPS_IGNORED),
-    launch=conv.launch,
-    push=conv.PUSH,
-    spec=conv.SPEC,
-    kernel=kernel,
-    work_item=conv.work_item,
+    kernel=Kernel(
+        run=kernel,
+        launch=conv.launch,
+        push=conv.PUSH,
+        spec=conv.SPEC,
+        work_item=conv.work_item,
+        variants=TILE_CONFIGS,
+    ),
     prepack=conv.prepack,
     check=conv.check,
-    constants=conv_cases.constants,
-    golden=CaseRule(1280, golden, telling=(15,), hard=conv_cases.hard(golden, (1, 1))),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 256, 14, 14), out_channels=256),
-    refused=(
-        EXAMPLE.refused(ParameterError, "stride", stride=(2, 2)),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="4C"),
+    cases=CaseRule(
+        1280,
+        golden,
+        hard=conv_cases.hard(golden, (1, 1)),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 256, 14, 14), out_channels=256),
+        refused=(
+            EXAMPLE.refused(ParameterError, "stride", stride=(2, 2)),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="4C"),
+        ),
+        constants=conv_cases.constants,
     ),
     min_rank=3,
     epilogue=EPILOGUE,
     one_tap=True,
-    variants=TILE_CONFIGS,
     matrix=conv.matrix,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH, GROUPS_IGNORED), resize=BOUND_BATCH),
 )

@@ -39,7 +39,7 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -199,32 +199,31 @@ OP = OpSpec(
     name=Params.where,
     serialized="et_vk.q8ta_conv2d_transposed.default",
     family=Family.CONVOLUTION,
-    resize=BOUND_BATCH,
     args=conv.args(transposed=True),
     params=Params,
     define=define,
     out_shape=conv.out_shape,
     padding=conv.padding,
-    defects=(FIRST_BATCH,),
-    launch=launch,
-    push=conv.PUSH,
-    spec=conv.SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(
+        run=kernel, launch=launch, push=conv.PUSH, spec=conv.SPEC, work_item=work_item, variants=TILE_CONFIGS
+    ),
     prepack=prepack,
     check=conv.check,
-    constants=conv_cases.constants,
-    golden=CaseRule(1440, golden, telling=(736,), hard=conv_cases.hard(golden, transposed=True)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 14, 14), out_channels=32),
-    refused=(
-        EXAMPLE.refused(ParameterError, "dilation", dilation=(2, 2)),
-        EXAMPLE.refused(ParameterError, "output_padding", output_padding=(2, 0)),
-        EXAMPLE.refused(ShapeError, "do not fill words", groups=2, x=(2, 6, 4, 5)),
+    cases=CaseRule(
+        1440,
+        golden,
+        hard=conv_cases.hard(golden, transposed=True),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 14, 14), out_channels=32),
+        refused=(
+            EXAMPLE.refused(ParameterError, "dilation", dilation=(2, 2)),
+            EXAMPLE.refused(ParameterError, "output_padding", output_padding=(2, 0)),
+            EXAMPLE.refused(ShapeError, "do not fill words", groups=2, x=(2, 6, 4, 5)),
+        ),
+        constants=conv_cases.constants,
     ),
     min_rank=3,
     epilogue=EPILOGUE,
     transposed=True,
-    variants=TILE_CONFIGS,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH),
 )

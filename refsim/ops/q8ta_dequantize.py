@@ -25,7 +25,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -93,18 +93,18 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=no_padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
-    golden=CaseRule(1200, quantized.golden, telling=(776,), hard=quantized.HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "zp", zp=200),
-        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    cases=CaseRule(
+        1200,
+        quantized.golden,
+        hard=quantized.HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "zp", zp=200),
+            EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+        ),
     ),
     max_rank=8,
-    module=MODULE,
+    upstream=Upstream(module=MODULE),
 )

@@ -43,7 +43,7 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -168,21 +168,20 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    defects=(FIRST_BATCH,),
-    launch=launch,
-    push=PUSH,
-    spec=conv.SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=conv.SPEC, work_item=work_item),
     check=check,
-    golden=CaseRule(640, golden, hard=(twins(golden),)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 56, 56)),
-    refused=(
-        EXAMPLE.refused(ShapeError, "fill words", x=(1, 6, 7, 9)),
-        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+    cases=CaseRule(
+        640,
+        golden,
+        hard=(twins(golden),),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 56, 56)),
+        refused=(
+            EXAMPLE.refused(ShapeError, "fill words", x=(1, 6, 7, 9)),
+            EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
+        ),
     ),
     min_rank=3,
     any_channels=False,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,)),
 )

@@ -24,7 +24,7 @@ from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.traits import Family
 
 
@@ -105,27 +105,32 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=linear.padding,
-    defects=(FIRST_PLANE,),
-    launch=launch,
-    push=linear.PUSH,
-    spec=linear.SPEC,
-    kernel=kernel,
-    work_item=linear.work_item,
+    kernel=Kernel(
+        run=kernel,
+        launch=launch,
+        push=linear.PUSH,
+        spec=linear.SPEC,
+        work_item=linear.work_item,
+        variants=TILE_CONFIGS,
+    ),
     prepack=linear.prepack,
     check=linear.check,
-    constants=linear.constants,
-    golden=CaseRule(960, golden, telling=(116, 227, 303, 525, 708), hard=linear.hard(golden)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-    refused=(
-        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
-        EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
-        EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
+    cases=CaseRule(
+        960,
+        golden,
+        hard=linear.hard(golden),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
+        refused=(
+            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+            EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
+            EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
+        ),
+        constants=linear.constants,
     ),
     channel_dim=-1,
     epilogue=EPILOGUE,
-    variants=TILE_CONFIGS,
     matrix=linear.matrix,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_PLANE,)),
 )

@@ -22,7 +22,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
 from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.traits import Family
 
 
@@ -95,32 +95,29 @@ OP = OpSpec(
     name="q8ta_linear_gemv",
     serialized="et_vk.q8ta_linear_gemv.default",
     family=Family.LINEAR,
-    resize=STALE_ROWS,
-    defects=(FIRST_ROW,),
     args=linear.args(PACKED_4W),
     params=Params,
     define=define,
     out_shape=linear.out_shape,
     padding=linear.padding,
-    launch=launch,
-    push=linear.PUSH,
-    spec=linear.SPEC,
-    kernel=kernel,
-    work_item=linear.work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=linear.PUSH, spec=linear.SPEC, work_item=linear.work_item),
     prepack=linear.prepack,
     check=check,
-    beyond=beyond,
-    constants=linear.constants,
-    golden=CaseRule(960, golden, telling=(116,), hard=linear.hard(golden, rows=False)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 2048), out_channels=1000),
-    refused=(
-        EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
-        EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
-        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+    cases=CaseRule(
+        960,
+        golden,
+        hard=linear.hard(golden, rows=False),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 2048), out_channels=1000),
+        refused=(
+            EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
+            EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
+            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        ),
+        constants=linear.constants,
     ),
     channel_dim=-1,
     epilogue=EPILOGUE,
     one_row=True,
-    module=MODULE,
+    upstream=Upstream(defects=(FIRST_ROW,), module=MODULE, beyond=beyond, resize=STALE_ROWS),
 )

@@ -28,7 +28,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -212,21 +212,20 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
-    golden=CaseRule(1200, golden, telling=(1183,), hard=(twins(golden),)),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 128, 56, 56)),
-    refused=(
-        EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
-        EXAMPLE.refused(ParameterError, "upscale", upscale=0),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    cases=CaseRule(
+        1200,
+        golden,
+        hard=(twins(golden),),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 128, 56, 56)),
+        refused=(
+            EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
+            EXAMPLE.refused(ParameterError, "upscale", upscale=0),
+        ),
     ),
     affine=affine,
     min_rank=3,
     any_channels=False,
-    resizes=True,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, resizes=True),
 )

@@ -27,7 +27,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.host.row import ModuleCall, float_tensor
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -111,20 +111,20 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
-    golden=CaseRule(1440, quantized.golden, telling=(1200,), hard=quantized.HARD),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
-        EXAMPLE.refused(ParameterError, "qmin", qmin=0),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
-        EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    cases=CaseRule(
+        1440,
+        quantized.golden,
+        hard=quantized.HARD,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
+            EXAMPLE.refused(ParameterError, "qmin", qmin=0),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+            EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
+        ),
     ),
     max_rank=8,
-    module=MODULE,
+    upstream=Upstream(module=MODULE),
 )

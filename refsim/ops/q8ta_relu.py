@@ -35,7 +35,7 @@ from refsim.ops.base.case_rule import (
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -148,22 +148,20 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=elementwise.padding_unspecified,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
-    golden=CaseRule(1040, golden, telling=(656, 733), hard=(twins(golden), many(golden, MANY_IMAGE, "x"))),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    cases=CaseRule(
+        1040,
+        golden,
+        hard=(twins(golden), many(golden, MANY_IMAGE, "x")),
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+            EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+        ),
     ),
     sync=("x", "out"),
     affine=affine,
     max_rank=MAX_RANK,
-    defects=(FIRST_OF_FOUR_DIMS,),
-    resizes=True,
-    module=MODULE,
+    upstream=Upstream(module=MODULE, defects=(FIRST_OF_FOUR_DIMS,), resizes=True),
 )

@@ -28,7 +28,7 @@ from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
 from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -148,18 +148,17 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=work_item,
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     check=check,
-    golden=CaseRule(480, golden),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(64, 2048)),
-    refused=(
-        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-        EXAMPLE.refused(ParameterError, "zp", zp=128),
-        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+    cases=CaseRule(
+        480,
+        golden,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(64, 2048)),
+        refused=(
+            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+            EXAMPLE.refused(ParameterError, "zp", zp=128),
+            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        ),
     ),
 )

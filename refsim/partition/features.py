@@ -160,13 +160,13 @@ def _fused(op: OpSpec) -> Features:
     inputs = PACKED_INT8_CONV2D_BUFFER if chosen_later else int8_buffer(first.layouts)
     outputs = int8_buffer(op.output.layouts)
     if not constants:
-        return Features(inputs, outputs, resize=op.resizes)
+        return Features(inputs, outputs, resize=op.upstream.resizes)
     rest = len(constants) + len(op.of_kind(Kind.PARAM))
-    return Features([inputs] + [NO_STORAGE] * rest, [outputs], prepacks=True, resize=op.resizes)
+    return Features([inputs] + [NO_STORAGE] * rest, [outputs], prepacks=True, resize=op.upstream.resizes)
 
 
 def _exported(op: OpSpec) -> bool:
-    return bool(op.serialized) and op.exported
+    return bool(op.serialized) and op.upstream.exported
 
 
 def _takes_only_x(op: OpSpec) -> bool:

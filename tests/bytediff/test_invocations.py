@@ -1,4 +1,4 @@
-"""OpSpec.work_item says which point of a launch's global_size writes a word; the kernels themselves are the witness."""
+"""Kernel.work_item says which point of a launch's global_size writes a word; the kernels themselves are the witness."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from refsim.bytediff.invocations import work_items
 from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 from refsim.ops.base.spec import Call, Dispatch
 
 SENTINEL = 0x5A5A5A5A
@@ -20,8 +20,7 @@ def _written(
 ) -> np.ndarray:
     """Words that the kernel writes when only that much of the global_size is run."""
     launch = step.launch
-    kernel = OPS[launch.shader].kernel
-    assert kernel is not None
+    kernel = kernel_of(launch.shader).run
     spec = np.array(launch.spec, np.uint32).astype(np.int64)
     push = np.array(launch.push, np.uint32).view(np.int32)
     results = []

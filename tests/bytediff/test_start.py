@@ -15,8 +15,10 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.q8ta_add import ALPHA_IGNORED
 
-CONV = bind(OPS["q8ta_conv2d_pw"].example)
-ADD = bind(replace(OPS["q8ta_add"].example, params={**OPS["q8ta_add"].example.params, "alpha": 0.5}))
+CONV = bind(OPS["q8ta_conv2d_pw"].cases.example)
+ADD = bind(
+    replace(OPS["q8ta_add"].cases.example, params={**OPS["q8ta_add"].cases.example.params, "alpha": 0.5})
+)
 
 
 def _wrong(bound: BoundCase, call: Call, first: bool = False) -> Report:

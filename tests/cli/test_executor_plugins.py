@@ -143,7 +143,7 @@ class Whatever:
 
 
 def _relu(run: Any) -> api.PackedBuffer:
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     return PluginExecutor(Whatever(run), "x", "executor x of y 1").run_call(bound.call, bound.inputs)
 
 
@@ -177,7 +177,7 @@ def test_what_a_run_gives_is_checked(run: Any, text: str) -> None:
 
 
 def test_bytes_arrays_and_buffers_are_taken() -> None:
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     expected = bound.call.expected(bound.inputs)
     for run in (
         lambda call, inputs: expected.raw.tobytes(),
@@ -205,7 +205,7 @@ def test_what_it_keeps_for_a_call_is_there_again() -> None:
 
     from refsim.ops.base.prepared import Prepared
 
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     executor, prepared = PluginExecutor(Whatever(run), "x"), Prepared(bound.call)
     for one in (prepared, prepared, Prepared(bound.call)):
         executor.run_prepared(one, bound.inputs)

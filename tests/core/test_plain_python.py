@@ -21,7 +21,7 @@ import numba
 assert numba.config.DISABLE_JIT
 executor = EmulatedExecutor()
 for name in sys.argv[1:]:
-    case = OPS[name].example
+    case = OPS[name].cases.example
     bound = bind(case)
     expected = bound.call.expected(bound.inputs)
     try:

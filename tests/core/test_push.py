@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from refsim.core import index
-from refsim.core.errors import LimitError, ParameterError
+from refsim.core.errors import LimitError, ParameterError, UnknownOperatorError
 from refsim.core.layout import C, H, N, W
 from refsim.core.push import (
     BOOL,
@@ -34,7 +34,7 @@ from refsim.core.push import (
     vectors,
 )
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 
 OUT, X = TensorDesc((1, 4, 3, 5), "4C"), TensorDesc((2, 8, 3, 4), "4W4C")  # type: ignore[arg-type]
 TENSORS = {"out": OUT, "x": X}
@@ -113,30 +113,31 @@ def test_a_row_has_a_limit_and_no_name_twice() -> None:
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel_reads_where_its_row_says(name: str) -> None:
     """A module's names for offsets, and those that it takes from a shared module, are the row's."""
-    op = OPS[name]
-    assert op.kernel is not None
-    module = sys.modules[op.kernel.py_func.__module__]
-    for row in (op.push, op.spec):
+    kernel = kernel_of(name)
+    module = sys.modules[kernel.run.py_func.__module__]
+    for row in (kernel.push, kernel.spec):
         known = {constant: place for constant, place in row.at.items() if hasattr(module, constant)}
         assert {constant: getattr(module, constant) for constant in known} == known
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_row_names_the_arguments(name: str) -> None:
-    op = OPS[name]
+    op, kernel = OPS[name], kernel_of(name)
     arguments = {arg.name for arg in op.args}
-    fields = (*op.push.fields, *op.spec.fields)
+    fields = (*kernel.push.fields, *kernel.spec.fields)
     assert {each.argument for each in fields if each.argument} <= arguments
     packed = not op.output.plain and any(row.packed_int8 for row in op.output.layouts)
-    assert "OUT" in op.push.at or not packed  # rows of plain values need no layout
-    for row in (op.push, op.spec):
+    assert "OUT" in kernel.push.at or not packed  # rows of plain values need no layout
+    for row in (kernel.push, kernel.spec):
         assert len(set(row.names)) == len(row.names) == len(row)
 
 
-def test_composites_have_no_words_of_their_own() -> None:
-    for op in OPS.values():
-        assert bool(op.push) == (op.kernel is not None)
-        assert op.kernel is not None or not op.spec
+def test_a_composite_has_no_kernel_and_says_so() -> None:
+    composites = [name for name, op in OPS.items() if op.expand is not None]
+    assert composites
+    for name in composites:
+        with pytest.raises(UnknownOperatorError):
+            kernel_of(name)
 
 
 #: A field's type, a value, and its words; None if it is of another type.

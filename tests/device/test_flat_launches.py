@@ -39,11 +39,11 @@ def test_every_invocation_writes_and_a_diff_names_the_one(op: str) -> None:
 
 
 def test_a_linear_writes_tiles_of_four_rows() -> None:
-    example = OPS["q8ta_linear"].example.changed(x=(2, 3, 8), out_channels=12, activation="none")
+    example = OPS["q8ta_linear"].cases.example.changed(x=(2, 3, 8), out_channels=12, activation="none")
     last = written_flat(laid_flat(bind(example).call))
     assert last is not None and last.global_size == (6, 1, 1)
     assert last.items[0].reshape(6, 3).tolist() == [[0, 1, 2]] * 4 + [[3, 4, 5]] * 2
 
 
 def test_packed_calls_are_launched_as_refsim_does() -> None:
-    assert launched_flat(bind(OPS["q8ta_relu"].example).call) is None
+    assert launched_flat(bind(OPS["q8ta_relu"].cases.example).call) is None

@@ -57,13 +57,13 @@ class Work:
         doing.during("node 5 of delegate 0", ctypes.string_at, 0)
 
     def crash_in_a_kernel(self, executor: str) -> None:
-        bound = bind(OPS["q8ta_relu"].example)
+        bound = bind(OPS["q8ta_relu"].cases.example)
         runner = executor_named(executor)
         runner.run_call(bound.call, bound.inputs)
         if executor == "cpu":
             JobList.run = _crash  # type: ignore[method-assign]
         else:
-            OPS["q8ta_relu"].kernel._compiled = _crash  # type: ignore[union-attr]
+            OPS["q8ta_relu"].kernel.run._compiled = _crash  # type: ignore[union-attr]
         doing.during("case 8", runner.run_call, bound.call, bound.inputs)
 
     def large(self) -> bytes:

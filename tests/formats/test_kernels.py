@@ -46,7 +46,7 @@ FIVE: dict[str, Any] = {"activation": "relu", "out_channels": 5, "bias": False}
 
 
 def call_of(op: str, **changes: Any) -> Call:
-    return bind(OPS[op].example.changed(**changes)).call
+    return bind(OPS[op].cases.example.changed(**changes)).call
 
 
 def site(call: Call) -> CallSite:

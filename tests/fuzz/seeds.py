@@ -90,7 +90,7 @@ def blobs() -> tuple[Files, ...]:
 def graphs() -> tuple[Files, ...]:
     """Delegates that run: of the corpus' chains, of one operator each, and of small programs of exporters."""
     found = [_serialized(chain.graph("seed")) for chain in chains() if prod(chain.shape) <= MOST_ELEMENTS]
-    found += [_serialized(_alone(bound)) for bound in bounds() if bound.call.op.exported]
+    found += [_serialized(_alone(bound)) for bound in bounds() if bound.call.op.upstream.exported]
     found += [files["m.pte"] for files in blobs()]
     return tuple({"m.pte": data} for data in found if _runs(data))
 

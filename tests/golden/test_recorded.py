@@ -137,7 +137,7 @@ def test_the_judgement_names_the_defect(kernels: type[Foreign], verdict: str) ->
 
 def test_defects_that_one_call_shows_at_once_are_known_together() -> None:
     """A kernel of upstream ignores alpha, and computes the first of what more than four dims hold."""
-    bound = bind(OPS["q8ta_add"].example.changed(a=(2, 2, 1, 3, 5), b=(2, 2, 1, 3, 5), alpha=0.5))
+    bound = bind(OPS["q8ta_add"].cases.example.changed(a=(2, 2, 1, 3, 5), b=(2, 2, 1, 3, 5), alpha=0.5))
     out = replace(bound.call, params=replace(bound.call.params, alpha=1.0)).expected(bound.inputs)
     at = offsets(out.desc)
     out.raw[at[2:]] = FILL  # the two outer dims are one here
@@ -205,5 +205,5 @@ def test_what_is_legal_under_two_profiles_at_once_is_wrong() -> None:
 
 def test_every_operator_with_a_defect_can_be_judged() -> None:
     for op in OPS.values():
-        for defect in op.defects:
+        for defect in op.upstream.defects:
             assert defect.name and defect.note

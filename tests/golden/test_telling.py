@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from refsim.golden import coverage
-from refsim.golden.rules import RULES
+from refsim.golden.rules import RULES, TELLING
 from refsim.golden.telling import SMALL, matching, ordered
 from refsim.ops.base.registry import OPS
 
@@ -23,7 +23,7 @@ def test_order(op: str) -> None:
     found = list(ordered(op, COUNT, GOLDEN))
     names = [one.name for one in found]
     assert len(set(names)) == len(names)
-    told = {f"{op}/{number:04d}" for number in RULES[op].telling}
+    told = {f"{op}/{number:04d}" for number in TELLING[op]}
     clean = [one for one in found if not one.hidden]
     early = {one.name for one in clean[: len(told)]}
     assert told - early <= {one.name for one in found if one.hidden}

@@ -17,7 +17,7 @@ MODELS = sorted((ROOT / "tests" / "data" / "models").glob("*.pte"))
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 EVERY = int(os.environ.get("REFSIM_MODULES_EVERY", "6"))  # 1 repeats all recordings
 #: Operators of which a folder of modules can compute calls, themselves or by their parts.
-WITH_MODULES = [name for name, op in OPS.items() if op.module is not None or op.picks]
+WITH_MODULES = [name for name, op in OPS.items() if op.upstream.module is not None or op.picks]
 
 
 def opened(folder: Path, **options: Any) -> ModuleExecutor:
@@ -33,7 +33,7 @@ def folder_with(tmp_path: Path, *names: str) -> Path:
 
 
 def case_of(op: str, **changes: Any) -> BoundCase:
-    return bind(OPS[op].example.changed(**changes))
+    return bind(OPS[op].cases.example.changed(**changes))
 
 
 def right(executor: ModuleExecutor, bound: BoundCase) -> bool:

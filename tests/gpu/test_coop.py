@@ -62,7 +62,7 @@ def test_every_tile_writes_the_definitions_bytes(
 def test_a_composite_is_taken_for_what_it_stands_for() -> None:
     for op in OPS.values():
         if op.picks:
-            call, problem = problem_of(bind(op.bench).call) or (None, None)
+            call, problem = problem_of(bind(op.cases.bench).call) or (None, None)
             assert call is not None and call.op.matrix is not None and problem.depth == 147
 
 
@@ -75,7 +75,7 @@ def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
 
 
 def test_an_executor_says_which_kernel_it_takes(executor: KomputeExecutor) -> None:
-    call = bind(OPS["q8ta_linear"].bench).call
+    call = bind(OPS["q8ta_linear"].cases.bench).call
     kernel, *_ = executor.source(call).kernels
     assert kernel.startswith("coop/linear.") and kernel.endswith(".emulated") == bool(
         executor.pipelines.chosen.policy.build  # type: ignore[union-attr]

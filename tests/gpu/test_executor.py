@@ -126,7 +126,7 @@ def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
 
 
 def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: KomputeExecutor) -> None:
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     (step,) = bound.call.dispatches()
     before = dict(executor.device._live)
     huge = replace(step.launch, grid=(1, 1 << 31, 1))

@@ -32,7 +32,7 @@ def isolated(**options: float) -> IsolatedExecutor:
 def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> None:
     model = load(MODELS / "mixed_ops.pte")
     inputs = [np.load(MODELS / "mixed_ops.io.npz")["in0"]]
-    bound = bind(OPS["q8ta_conv2d"].example)
+    bound = bind(OPS["q8ta_conv2d"].cases.example)
     with isolated() as executor:
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
         seen: list[str] = []
@@ -45,7 +45,7 @@ def test_a_call_and_a_graph_come_back_with_the_same_bytes(device: Device) -> Non
 
 
 def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -> None:
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     with isolated() as executor:
         executor.open()
         assert executor._worker is not None
@@ -124,7 +124,7 @@ def test_a_run_says_what_the_host_computed_and_why(device: Device) -> None:
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:
-    bound = bind(UNARY.example)
+    bound = bind(UNARY.cases.example)
     with isolated(timeout_s=0.2) as executor:
         executor.timeout_s = 60.0
         executor.open()

@@ -164,7 +164,7 @@ def test_what_is_missing_runs_on_our_shaders_and_says_so(device: Device, tmp_pat
 
 def test_what_our_shaders_cannot_runs_emulated(device: Device, tmp_path: Path) -> None:
     with opened(folder_with(tmp_path, "q8ta_relu_buffer")) as executor:
-        case = OPS["q8ta_linear"].example
+        case = OPS["q8ta_linear"].cases.example
         bound = bind(case, Target(NVIDIA))
         assert right(executor, bound)
 

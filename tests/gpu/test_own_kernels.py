@@ -109,7 +109,7 @@ def test_a_right_folder_is_right(device: Device) -> None:
 def test_the_executor_opens_a_folder_or_a_file(device: Device, name: str) -> None:
     executor = executor_named(f"spv:{name}@{INDEX}")
     try:
-        bound = bind(OPS["q8ta_conv2d_pw"].example)
+        bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
         assert executor.source(bound.call).kernels == ("pointwise",)
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
     finally:
@@ -122,7 +122,7 @@ def test_padding_that_is_left_to_chance_is_not_compared(device: Device, tmp_path
     shutil.copytree(RIGHT, folder)
     text = (folder / kernels.NAME).read_text()
     (folder / kernels.NAME).write_text(text.replace("[q8ta_add]", 'padding = "any"\n\n[q8ta_add]'))
-    bound = bind(OPS["q8ta_conv2d_pw"].example)
+    bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
     with ModuleExecutor(str(folder), Options(INDEX)) as executor:
         out = executor.run_call(bound.call, bound.inputs)
     assert isinstance(out, PackedBuffer) and np.array_equal(out.raw, bound.call.expected(bound.inputs).raw)
@@ -136,7 +136,7 @@ def test_a_missing_word_is_a_typed_error(device: Device, tmp_path: Path, key: st
     (folder / kernels.NAME).write_text(
         text.replace(f'"{key}", "activation",' if key == "out_zp" else f'"{key}",', "")
     )
-    bound = bind(OPS["q8ta_conv2d_pw"].example)
+    bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
     gives = r"does not fit .*refsim.toml \[q8ta_conv2d_pw\]: declares 72 push bytes; the host pushes \d+$"
     with ModuleExecutor(str(folder), Options(INDEX)) as executor, pytest.raises(FormatError, match=gives):
         executor.run_call(bound.call, bound.inputs)

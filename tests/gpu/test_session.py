@@ -253,7 +253,7 @@ with KomputeExecutor({index}, coop="emulated" if "coop" in sys.argv else "auto")
             model.run(inputs, gpu, observe)
         list(model.run_many([inputs] * 3, gpu, 3))
     for op in OPS.values() if "operators" in sys.argv else ():
-        for case in (op.example, op.sample(Rng(1)), op.sample(Rng(2))):
+        for case in (op.cases.example, op.sample(Rng(1)), op.sample(Rng(2))):
             bound = bind(case)
             assert gpu.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
 """

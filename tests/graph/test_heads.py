@@ -22,7 +22,7 @@ FILES = sorted(path.stem for path in DATA.glob("*.pte") if path.stem != TWO)
 REFUSED = ("head_31", "int8_head")  # by ExecuTorch's runtime, when it loads them
 PLANES, CONVERTED = "head_07", "head_16"
 EXECUTORS = ("cpu", "cpu:emulated")
-HEAD = next(op for op in OPS.of_family(Family.FLOAT_LINEAR) if op.if_quantized)
+HEAD = next(op for op in OPS.of_family(Family.FLOAT_LINEAR) if op.upstream.if_quantized)
 
 
 def ran(

@@ -19,6 +19,7 @@ from refsim.ops.base.defect import Defect
 from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
 
 
@@ -96,13 +97,15 @@ def test_what_upstream_gets_wrong_may_be_so_in_textures_only() -> None:
     textures = Defect("textures", "wrong in textures", lambda call: True, textures=True)
     never = Defect("never", "never wrong", lambda call: False)
     op = OPS["q8ta_relu"]
-    call = bind(op.example).call
-    call = replace(call, op=replace(op, defects=(everywhere, textures, never)))
+    call = bind(op.cases.example).call
+    call = replace(call, op=replace(op, upstream=Upstream(defects=(everywhere, textures, never))))
     node = Node(0, 0, "any.thing", (), (1,), Prepared(call))
     assert node.upstream == "wrong everywhere; wrong in textures"
     noted = replace(node, buffers=True, notes=("odd", "odder"))
     assert noted.upstream == "wrong everywhere; odd; odder"
-    only = replace(node, prepared=Prepared(replace(call, op=replace(op, defects=(textures,)))))
+    only = replace(
+        node, prepared=Prepared(replace(call, op=replace(op, upstream=Upstream(defects=(textures,)))))
+    )
     assert only.upstream == "wrong in textures" and replace(only, buffers=True).upstream is None
     meant = Node(
         0, 0, "any.thing", (), (1,), meaning=Meaning(op, None, Target(), {}, "refused"), buffers=True

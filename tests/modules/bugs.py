@@ -1,7 +1,7 @@
 """Seeded bugs in the kernels of glsl/: a line of a table each, and the causes that tell the truth about it.
 
 An edit is a piece of text that occurs once in one source, and what stands there instead. It changes one module only:
-the others of a folder stay right. Bugs that every kernel of ExecuTorch has (`OpSpec.defects`) are not among them,
+the others of a folder stay right. Bugs that every kernel of ExecuTorch has (`Upstream.defects`) are not among them,
 because nothing calls them wrong.
 """
 

@@ -164,7 +164,7 @@ def lacking() -> Module:
 
 def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
     op = "q8ta_conv2d_pw"
-    (step,) = dispatches(bind(OPS[op].example).call)
+    (step,) = dispatches(bind(OPS[op].cases.example).call)
     assert list(report.unread(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
     facts = list(report.unread(lacking(), step))
     assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]

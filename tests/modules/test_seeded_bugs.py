@@ -57,7 +57,9 @@ def _device() -> Iterator[None]:
 # --- right modules ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("op", [name for name, op in OPS.items() if op.module is not None or op.picks])
+@pytest.mark.parametrize(
+    "op", [name for name, op in OPS.items() if op.upstream.module is not None or op.picks]
+)
 def test_random_calls(shaders: Build, op: str) -> None:
     rng, ran = Rng(len(op)), 0
     for _ in range(SAMPLES):

@@ -51,7 +51,7 @@ print(json.dumps({{
     "as relu": sum(feature.applies(OPS["{UNARY.name}"]) for feature in FEATURES),
     "cause": report.causes[0].name,
     "writer": report.differences[0].writer is not None,
-    "words": [name for name in op.push.at if name == "SLOPE"],
+    "words": [name for name in op.kernel.push.at if name == "SLOPE"],
 }}))
 """
 

@@ -12,7 +12,10 @@ from refsim.ops.base.epilogue import out_channels
 from refsim.ops.base.registry import OPS
 
 STAGING = [
-    op for op in OPS.values() if op.launch is elementwise.launch and op.work_item is elementwise.work_item
+    op
+    for op in OPS.values()
+    if op.kernel is not None
+    and (op.kernel.launch, op.kernel.work_item) == (elementwise.launch, elementwise.work_item)
 ]
 
 
@@ -28,7 +31,7 @@ def test_one_word_too_many_is_not_written(op) -> None:
     x = bound.inputs["x"].raw.view(np.int32)
     held = np.full(words + 1, 0x5A5A5A5A, np.int32)
     spec, push = (np.array(of, np.int64) for of in (step.launch.spec, step.launch.push))
-    op.kernel((1, 1, words + 1), spec, push, x, held[:words])
+    op.kernel.run((1, 1, words + 1), spec, push, x, held[:words])
     assert held[words] == 0x5A5A5A5A
     assert held[:words].tobytes() == bound.call.expected(bound.inputs).raw.tobytes()
 

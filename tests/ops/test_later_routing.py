@@ -17,7 +17,7 @@ OP = OPS["q8ta_conv2d"]
 def test_sums_above_24_bits_are_rounded_before_the_zero_point_goes() -> None:
     """im2col subtracts it from the integer; the general kernel, which main picks for 81 places, from a float."""
     shape = (2, 128, 9, 9)
-    call = bind(OP.example.changed(x=shape, out_channels=4, in_zp=127), Target()).call
+    call = bind(OP.cases.example.changed(x=shape, out_channels=4, in_zp=127), Target()).call
     consts = dict(call.consts)
     consts |= {name: np.full_like(consts[name], 127) for name in ("weight",)}
     consts |= {"weight_sums": np.full_like(consts["weight_sums"], 127 * 1152), "bias": None}

@@ -143,7 +143,7 @@ def test_packing_by_hand() -> None:
 
 
 def test_an_im2col_convolution_packs_a_matrix() -> None:
-    call = bind(OPS["q8ta_conv2d_im2col"].example).call
+    call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     first, _ = module_call.packing_dispatches(call, HostFeatures(unsigned_dot=True))
     assert first.shader == "pack_q8_linear_weight_unsigned_texture2d"
     rows, k = np.asarray(call.consts["weight"]).shape
@@ -175,7 +175,7 @@ LATE = {"q8ta_im2col": Declared(8), "q8ta_conv2d_pw_float": Declared(28), "q8ta_
 
 def test_push_words_tell_the_release() -> None:
     """Later kernels compute all batches: the scratch tensor holds the rows of all of them."""
-    call = bind(OPS["q8ta_conv2d_im2col"].example).call
+    call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     n, _, h, w = call.out.shape
     assert n == 2
     early, late = module_call.dispatches(call, available=EARLY), module_call.dispatches(call, available=LATE)
@@ -188,14 +188,14 @@ def test_push_words_tell_the_release() -> None:
     assert late[0].global_size[0] == n * early[0].global_size[0]
     assert [step.global_size[2] for step in (early[1], late[1])] == [h, n * h]
     assert late[1].spec == (*early[1].spec, 1)
-    alone = bind(OPS["q8ta_conv2d_pw"].example).call
+    alone = bind(OPS["q8ta_conv2d_pw"].cases.example).call
     assert module_call.dispatches(alone, available=LATE)[0].spec[-1] == 0
 
 
 def test_a_module_that_came_later_tells_the_release() -> None:
     """Its host launches all batches. A kernel that computes only the first one returns early in the others."""
     folder = EARLY | {"q8ta_conv2d_pw_unsigned_float": Declared(24)}
-    call = bind(OPS["q8ta_conv2d_im2col"].example).call
+    call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     n, _, h, _ = call.out.shape
     early, middle = (
         module_call.dispatches(call, available=EARLY),
@@ -207,7 +207,7 @@ def test_a_module_that_came_later_tells_the_release() -> None:
     assert [len(step.spec) for step in middle] == [3, 4]
     assert middle[0].global_size[0] == n * early[0].global_size[0]
     assert [step.global_size[2] for step in (early[1], middle[1])] == [h, n * h]
-    alone = bind(OPS["q8ta_im2col"].example).call
+    alone = bind(OPS["q8ta_im2col"].cases.example).call
     assert (
         module_call.why_not(alone, available=EARLY) and module_call.why_not(alone, available=folder) is None
     )
@@ -254,8 +254,8 @@ def test_the_kernels_of_our_own_declare_what_the_host_gives() -> None:
     }
     forced = [HostFeatures(variant=variant) for variant in ("", "fallback", "unsigned")]
     used = set()
-    for op in (op for op in OPS.values() if op.module is not None):
-        call = bind(op.example).call
+    for op in (op for op in OPS.values() if op.upstream.module is not None):
+        call = bind(op.cases.example).call
         for features in (
             *forced,
             HostFeatures(float_images=True),

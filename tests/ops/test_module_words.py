@@ -43,9 +43,9 @@ WITHOUT = {
 
 
 def test_every_operator_has_a_row_or_is_listed() -> None:
-    rows = {name for name, op in OPS.items() if op.module is not None}
-    assert {name for name, op in OPS.items() if op.module is None and not op.picks} == WITHOUT
-    assert all(OPS[name].module.shaders or OPS[name].expand for name in rows)  # type: ignore[union-attr]
+    rows = {name for name, op in OPS.items() if op.upstream.module is not None}
+    assert {name for name, op in OPS.items() if op.upstream.module is None and not op.picks} == WITHOUT
+    assert all(OPS[name].upstream.module.shaders or OPS[name].expand for name in rows)  # type: ignore[union-attr]
     assert all(f"`{name}`" in PAGE for name in WITHOUT)
 
 
@@ -55,7 +55,9 @@ def test_the_page_explains_every_word() -> None:
         assert re.search(rf"^\| `?{name}\b", PAGE, re.M), name
 
 
-@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.module is not None or op.picks])
+@pytest.mark.parametrize(
+    "name", [name for name, op in OPS.items() if op.upstream.module is not None or op.picks]
+)
 @pytest.mark.parametrize("later", [False, True])
 @given(seed=st.integers(0, 2**31))
 @settings(max_examples=25)
@@ -218,7 +220,7 @@ def test_packed_linear_weights(seed: int, name: str) -> None:
 
 
 def test_unsigned_weights_are_128_higher() -> None:
-    call = bind(OPS["q8ta_conv2d_im2col"].example).call
+    call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     signed, unsigned = (
         module_call.dispatches(call, HostFeatures(unsigned_dot=is_unsigned))[1].binds[2]
         for is_unsigned in (False, True)
@@ -327,11 +329,11 @@ def test_images_hold_four_dims() -> None:
 
 def test_windows_of_a_batch_are_a_part_of_a_convolution_only() -> None:
     """The host computes one image; alone, that is not the operator. As a scratch tensor it is what the host does."""
-    alone = bind(OPS["q8ta_im2col"].example).call
+    alone = bind(OPS["q8ta_im2col"].cases.example).call
     assert alone.out.shape[0] == 2
     assert "its host writes a part of the output only" in str(module_call.why_not(alone))
     assert module_call.why_not(alone, HostFeatures(later=True)) is None
-    assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].example).call) is None
+    assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].cases.example).call) is None
 
 
 def test_operators_without_a_row_say_so() -> None:

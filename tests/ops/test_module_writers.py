@@ -14,7 +14,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.module_call import HostFeatures, dispatches, why_not, written
 from refsim.ops.base.registry import OPS
 
-WITH_ROWS = sorted(name for name, op in OPS.items() if op.module is not None)
+WITH_ROWS = sorted(name for name, op in OPS.items() if op.upstream.module is not None)
 #: Kernels that write several blocks of four words, or a word, per invocation.
 MOST_WORDS = 16
 
@@ -34,7 +34,9 @@ def test_every_word_has_a_writer_in_the_launch(op: str, images: bool) -> None:
         assert (found.items.max(axis=1) < np.array(found.global_size)).all(), (number, found.global_size)
         if not call.defects and not op.startswith("q8ta_conv2d"):
             reached = np.unique(found.items, axis=1).shape[1]
-            assert reached == prod(found.global_size) or "fours" in OPS[op].module.global_size, number
+            assert reached == prod(found.global_size) or "fours" in OPS[op].upstream.module.global_size, (
+                number
+            )
 
 
 def test_an_example_by_hand() -> None:

@@ -26,7 +26,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case, CaseFeatures, ErrorCase
 from refsim.ops.base.padding import OnDevice
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import BY_ROWS, INTEGER_SUMS, QUANTIZERS, WINDOWED, Family
@@ -40,7 +40,7 @@ CASES = [
 ERROR_CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
-    for number, case in enumerate(op.refused)
+    for number, case in enumerate(op.cases.refused)
 ]
 COMBINATIONS = [
     pytest.param(name, rows, id=f"{name}-{'-'.join(map(str, rows))}")
@@ -114,7 +114,7 @@ def test_layouts(name: str, rows: Layouts) -> None:
 #: and denormal inputs
 SENSITIVE = {
     "nvidia": lambda op: (
-        (op.constants or len(op.of_kind(Kind.INPUT)) > 1 or op.family in QUANTIZERS)
+        (op.cases.constants or len(op.of_kind(Kind.INPUT)) > 1 or op.family in QUANTIZERS)
         and op.family is not Family.LOOKUP  # which has a product alone
     ),
     "lavapipe": lambda op: (
@@ -195,7 +195,7 @@ def interpreted(case: Case) -> None:
         push = np.array(launch.push, np.uint32).view(np.int32).tolist()
         out = Bounded(np.zeros(launch.out.words, np.int32))
         x, y, z = launch.reached
-        kernel = OPS[launch.shader].kernel.py_func
+        kernel = kernel_of(launch.shader).run.py_func
         with np.errstate(all="ignore"):
             kernel((z, y, x), list(launch.spec), push, *(words[n] for n in step.inputs), out)
         assert set(out.written.values()) <= {1}, f"{launch.shader} writes a word twice: {case}"
@@ -240,7 +240,7 @@ def test_padding_of_constants_is_never_read(name: str) -> None:
         params = op.make_params(case.params)
         bound = bind(case)
         shapes = {key: desc.shape for key, desc in bound.call.descs.items()}
-        consts = op.constants(params, shapes, CaseFeatures(case, style=case.style), Rng(case.seed))
+        consts = op.cases.constants(params, shapes, CaseFeatures(case, style=case.style), Rng(case.seed))
         out = bound.call.out.shape[op.channel_dim]
         dirty = {}
         for arg in op.of_kind(Kind.CONST):
@@ -278,13 +278,12 @@ def test_every_operator_has_all_its_parts() -> None:
     for name, op in OPS.items():
         assert op.name == name
         assert callable(op.define)
-        assert (op.kernel is None) == (op.launch is None)
         assert (op.kernel is None) != (op.expand is None), f"{name}: a kernel or an expansion, not both"
-        assert op.refused, f"{name}: refuses nothing"
+        assert op.cases.refused, f"{name}: refuses nothing"
         assert len(op.of_kind(Kind.OUTPUT)) == 1
         names = [a.name for a in op.args]
         assert len(set(names)) == len(names)
-        for case in (op.example, op.bench):
+        for case in (op.cases.example, op.cases.bench):
             assert bind(case).call.op is op
 
 

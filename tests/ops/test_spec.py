@@ -101,7 +101,7 @@ WRONG = {
 def test_parameters_of_another_type_are_refused(name: str) -> None:
     """Whatever a file holds: no operator computes with a string, a list or a fraction where it wants an integer."""
     op = OPS[name]
-    case = op.example
+    case = op.cases.example
     for row in fields(op.params):
         for value in WRONG[str(row.type)]:
             with pytest.raises(
@@ -111,7 +111,7 @@ def test_parameters_of_another_type_are_refused(name: str) -> None:
 
 
 def test_unknown_and_missing_parameters() -> None:
-    case = ADD.example
+    case = ADD.cases.example
     with pytest.raises(ParameterError, match="q8ta_add: unknown parameter; got gamma, need a_scale, "):
         ADD.make_params({**case.params, "gamma": 1.0})
     with pytest.raises(ParameterError, match="q8ta_add: a parameter is missing; need a_scale, b_scale"):
@@ -122,7 +122,7 @@ def test_unknown_and_missing_parameters() -> None:
 def test_every_scale_and_zero_point_is_checked(name: str) -> None:
     """0, infinities, NaN and what lies outside the range: refused, and the error names the argument."""
     op = OPS[name]
-    case = op.example
+    case = op.cases.example
     for row in fields(op.params):
         bad: tuple = ()
         if row.name.endswith("scale") and "upscale" not in row.name:
@@ -151,7 +151,7 @@ def test_every_scale_and_zero_point_is_checked(name: str) -> None:
     ],
 )
 def test_other_ranges(name: str, params: dict, match: str) -> None:
-    case = OPS[name].example
+    case = OPS[name].cases.example
     with pytest.raises(ParameterError, match=match):
         OPS[name].make_params({**case.params, **params})
 
@@ -160,7 +160,7 @@ def test_other_ranges(name: str, params: dict, match: str) -> None:
 
 
 def bound(name: str, **changes: Any) -> BoundCase:
-    return bind(OPS[name].example.changed(**changes))
+    return bind(OPS[name].cases.example.changed(**changes))
 
 
 def test_missing_input_and_constant() -> None:
@@ -267,7 +267,7 @@ def test_too_few_and_too_many_dims(name: str) -> None:
 
 
 def test_dynamic_layouts_are_refused() -> None:
-    case = CONV.example
+    case = CONV.cases.example
     with pytest.raises(LayoutError):
         bind(replace(case, out_layout="CONV2D"))
 
@@ -400,7 +400,7 @@ def test_constants_become_whole_words_of_four_channels(name: str) -> None:
 
 
 def test_cases_print_themselves() -> None:
-    case = LINEAR.example
+    case = LINEAR.cases.example
     assert str(case).startswith("q8ta_linear x=6x16:4H4W out:4H4W in_scale=0.02 in_zp=3 ")
     assert f"seed={case.seed}" in str(case)
     assert str(copy.deepcopy(case)) == str(case)
@@ -422,7 +422,7 @@ def _odd(array: np.ndarray | None) -> np.ndarray | None:
 @pytest.mark.parametrize("name", OPS)
 def test_a_definition_takes_infinities_and_nans_without_a_warning(name: str) -> None:
     """Files hold such scales, biases and inputs. NumPy's warnings would name a line of ours, and no cause."""
-    case = OPS[name].example
+    case = OPS[name].cases.example
     bound = bind(case)
     call = replace(bound.call, consts={key: _odd(value) for key, value in bound.call.consts.items()})
     arrays = {key: _odd(buffer.unpack()) for key, buffer in bound.inputs.items()}

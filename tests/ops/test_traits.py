@@ -24,7 +24,7 @@ def test_the_family_fits_the_arguments(name: str) -> None:
     (x, *_) = op.of_kind(Kind.INPUT)
     assert issubclass(op.params, ConvParams) == (op.family in WINDOWED)
     floats = (Family.GROUP_LINEAR, Family.WEIGHT_ONLY, Family.LOOKUP)
-    assert (op.constants is not None) == (op.family in (*INTEGER_SUMS, *floats))
+    assert (op.cases.constants is not None) == (op.family in (*INTEGER_SUMS, *floats))
     # a linear operator may quantize its input in a step of its own
     first = op.family is Family.FLOAT_LINEAR and op.expand is not None
     assert op.takes_floats == (op.family in (*QUANTIZERS, Family.ROW_RANGE, *floats) or first)

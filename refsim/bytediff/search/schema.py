@@ -24,7 +24,7 @@ from refsim.bytediff.search.rewrite import Rewrite, compiled
 from refsim.bytediff.search.site import Alternative, Names
 from refsim.bytediff.search.sites import alternatives
 from refsim.core import index, jit
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 
 ROOT = Path(__file__).parents[3]
 #: Modules whose functions compute whole numbers from whole numbers, and how many results of each are kept.
@@ -264,8 +264,8 @@ class KernelSchema:
 @cache
 def schema_of(op: str) -> KernelSchema:
     """The schema of an operator's kernel."""
-    spec = OPS[op]
-    return KernelSchema(spec.kernel, (spec.push, spec.spec))
+    kernel = kernel_of(op)
+    return KernelSchema(kernel.run, (kernel.push, kernel.spec))
 
 
 class _Resolve(ast.NodeTransformer):

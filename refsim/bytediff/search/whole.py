@@ -10,7 +10,7 @@ from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
 from refsim.bytediff.search.rewrite import BEHIND
 from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 
 
 def predicted(
@@ -48,7 +48,7 @@ def _given(bench: Bench, step: Step, held: dict[str, np.ndarray]) -> dict[str, n
 
 def _right(step: Step, inputs: dict[str, Any]) -> np.ndarray:
     """The words of a step's output by the right kernel."""
-    return _compiled(OPS[step.launch.shader].kernel, step, inputs)[0]
+    return _compiled(kernel_of(step.launch.shader).run, step, inputs)[0]
 
 
 def _run(
@@ -62,7 +62,7 @@ def _run(
     """(words, which were written) of one step; no words if it fails."""
     inputs = _given(bench, step, held)
     if edit is None:
-        return _compiled(OPS[step.launch.shader].kernel, step, inputs)
+        return _compiled(kernel_of(step.launch.shader).run, step, inputs)
     nothing = np.zeros(0, bool)
     try:
         if bench.cost <= limit:

@@ -80,7 +80,7 @@ def bind(case: Case, target: Target | None = None) -> BoundCase:
         if 8 * desc.numel > size_limit.LEAST:
             size_limit.check(f"{case.op}: data of {desc}", 8 * desc.numel)  # it is drawn in 64 bits
     features = CaseFeatures(case, style=case.style)
-    consts = op.constants(params, shapes, features, rng) if op.constants else {}
+    consts = op.cases.constants(params, shapes, features, rng) if op.cases.constants else {}
     call = op.bind(params, descs, consts, case.out_layout, target=target)
     inputs = {}
     for number, arg in enumerate(op.of_kind(Kind.INPUT)):
@@ -102,7 +102,7 @@ def _poison(buffer: PackedBuffer, rng: Rng) -> None:
 
 def input_data(case: Case, desc: TensorDesc, rng: Rng, number: int = 0, name: str = "") -> np.ndarray:
     """The logical values of one input."""
-    own = OPS[case.op].data
+    own = OPS[case.op].cases.data
     made = None if own is None else own(case, name, desc, rng)
     if made is not None:
         return made

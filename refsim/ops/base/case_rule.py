@@ -9,13 +9,16 @@ cases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from refsim.core.layout import C, Layout
 from refsim.core.rng import Rng
-from refsim.ops.base.case import Case
+from refsim.core.tensor import TensorDesc
+from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.styles import SPREAD
 
 ZERO_POINTS = (-128, -1, 0, 1, 127, 5, -37)
@@ -97,16 +100,23 @@ class Hard:
 
 @dataclass(frozen=True)
 class CaseRule:
-    """An operator's golden cases: how many there are, and how the one of a slot is made.
+    """An operator's cases: how many golden ones there are, how the one of a slot is made, and the named ones.
 
-    ``spread`` cases run through layouts, sizes and styles; ``hard`` ones have the numbers behind them. ``telling`` are
-    the numbers of cases that showed a seeded bug (docs/mutants.md). What takes only some of the cases takes these.
+    ``spread`` cases run through layouts, sizes and styles; ``hard`` ones have the numbers behind them.
     """
 
     spread: int
     make: Callable[[CaseSlot], Made]
-    telling: tuple[int, ...] = ()
+    example: Case  # a small call
+    bench: Case  # the example in the size of a layer of a real network
+    refused: tuple[ErrorCase, ...]  # changes of the example that must be refused
     hard: tuple[Hard, ...] = ()
+    #: (params, shapes, features, rng): the constants of a case
+    constants: (
+        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
+    ) = None
+    #: (case, name, desc, rng): the values of an input that cannot be just any; None where the style says them
+    data: Callable[[Case, str, TensorDesc, Rng], np.ndarray | None] | None = None
 
     @property
     def count(self) -> int:

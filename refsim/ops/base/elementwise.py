@@ -26,15 +26,7 @@ def padding_unspecified(call: Call) -> Padding:
 
 def launch(call: Call) -> Launch:
     """A launch that computes each output word by itself. Its push words are only those of the tensors."""
-    return Launch(
-        shader=call.op.name,
-        out=call.out,
-        spec=call.op.spec.pack(call.tensors),
-        push=call.op.push.pack(call.tensors),
-        global_size=plane_global_size(call.out),
-        local=(256, 1, 1),
-        tile=(4, 1, 1),
-    )
+    return call.launched(plane_global_size(call.out), (256, 1, 1), (4, 1, 1))
 
 
 def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
@@ -55,21 +47,13 @@ def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
 TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
 
 
-def launch_tiles(call: Call, **values: object) -> Launch:
+def launch_tiles(call: Call, **values: Any) -> Launch:
     """A launch whose invocations compute 4 x 4 x 4 elements each.
 
     ``values`` are the push words, by name, that come from parameters.
     """
     size, local, tile = tiled(call.out, [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT])
-    return Launch(
-        shader=call.op.name,
-        out=call.out,
-        spec=call.op.spec.pack(call.tensors),
-        push=call.op.push.pack(call.tensors, **values),
-        global_size=size,
-        local=local,
-        tile=tile,
-    )
+    return call.launched(size, local, tile, **values)
 
 
 def tiled(out: TensorDesc, inputs: Sequence[TensorDesc]) -> tuple[Triple, Triple, Triple]:

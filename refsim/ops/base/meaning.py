@@ -42,10 +42,10 @@ def meaning(
     Raises LayoutError, ShapeError or ParameterError that name the argument, as `OpSpec.bind` does.
     """
     shapes = {name: desc.shape for name, desc in inputs.items()}
-    upstream = None if op.beyond is None else op.beyond(shapes)
-    quantized = op.if_quantized is not None and all(desc.is_int8 for desc in inputs.values())
+    upstream = None if op.upstream.beyond is None else op.upstream.beyond(shapes)
+    quantized = op.upstream.if_quantized is not None and all(desc.is_int8 for desc in inputs.values())
     if quantized:
-        upstream = op.if_quantized
+        upstream = op.upstream.if_quantized
     if upstream is None:
         return None
     for arg in op.of_kind(Kind.INPUT):

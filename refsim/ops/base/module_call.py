@@ -1,6 +1,6 @@
 """From a call to what a host of another build would do: which module, bindings, push and specialization words, grid.
 
-The rows are `OpSpec.module`; `refsim.ops.base.host` has their vocabulary and says what a host tells its kernels of a
+The rows are `Upstream.module`; `refsim.ops.base.host` has their vocabulary and says what a host tells its kernels of a
 tensor. Everything here is data for an executor that loads the modules.
 """
 

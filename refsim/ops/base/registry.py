@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
-from refsim.ops.base.spec import OpSpec
+from refsim.ops.base.spec import Kernel, OpSpec
 from refsim.ops.base.traits import Family
 
 
@@ -74,6 +74,16 @@ LISTED = "refsim sweep --help lists all"
 def op_named(name: str) -> OpSpec:
     """The operator of that name; UnknownOperatorError if there is none."""
     return OPS[name]
+
+
+def kernel_of(shader: str) -> Kernel:
+    """The kernel of a launch, by the name of its shader; UnknownOperatorError if there is none."""
+    found = OPS[shader].kernel
+    if found is None:
+        raise UnknownOperatorError(
+            shader, "has no kernel of its own", need="the operators that it consists of"
+        )
+    return found
 
 
 # functions do not travel between processes; the other one has its own

@@ -12,7 +12,7 @@ import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import LayoutError, ShapeError
-from refsim.core.launch import Launch
+from refsim.core.launch import Launch, Triple
 from refsim.core.layout import Layout, layout
 from refsim.core.push import PushWords, SpecWords
 from refsim.core.qmath import inv_scale
@@ -20,7 +20,7 @@ from refsim.core.resize import Resize
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.host.row import ModuleCall
@@ -76,6 +76,24 @@ class Call:
         """Inputs and output by their arguments' names."""
         return {**self.descs, "out": self.out}
 
+    def launched(
+        self, global_size: Triple, local: Triple, tile: Triple = (1, 1, 1), variant: str = "",
+        spec: Mapping[str, object] | None = None, **push: object,
+    ) -> Launch:  # fmt: skip
+        """A launch of the operator's kernel. ``spec`` and ``push`` are its words by name; those of tensors follow."""
+        kernel = self.op.kernel
+        assert kernel is not None
+        return Launch(
+            shader=self.op.name,
+            out=self.out,
+            spec=kernel.spec.pack(self.tensors, **(spec or {})),
+            push=kernel.push.pack(self.tensors, **push),
+            global_size=global_size,
+            local=local,
+            tile=tile,
+            variant=variant,
+        )
+
     def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The output buffer by definition: `define` of the unpacked inputs, packed, with the declared padding."""
         return self.stored(self.define({name: buffer.unpack() for name, buffer in inputs.items()}), inputs)
@@ -127,9 +145,9 @@ class Call:
         """The dispatches that compute the call, in order."""
         if self.op.expand is not None:
             return [step for part in self.op.expand(self) for step in part.call_dispatches()]
-        assert self.op.launch is not None
+        assert self.op.kernel is not None
         names = tuple(a.name for a in self.op.args if a.kind in (Kind.INPUT, Kind.CONST))
-        return [Dispatch(self.op.launch(self), names)]
+        return [Dispatch(self.op.kernel.launch(self), names)]
 
     def words(self, name: str) -> np.ndarray:
         """Lay out a constant as the kernels read it (int32 words); an absent one is a single 0."""
@@ -165,102 +183,76 @@ def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """The emulated kernel: how a call is launched on words, and what its invocations do."""
+
+    run: Callable[..., None]  # (reached, spec, push, *words, out): all work items of one `Launch`
+    launch: Callable[[Call], Launch]
+    push: PushWords  # the names of the launch's words
+    spec: SpecWords
+    #: (launch, word, w, h, c, n): the work item (x, y, z) that writes a word; the word begins at that coordinate
+    work_item: Callable[..., tuple[Any, Any, Any]]
+    variants: Sequence[Variant] = ()  # the builds of its shader beside the plain one
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """What ET-VK does with the operator, as far as it is not what the operator means."""
+
+    module: ModuleCall | None = (
+        None  # how its host calls its kernel, for executors that run modules of another build
+    )
+    defects: Sequence[Defect] = ()  # what its kernel is known to do wrong for calls that kernels here take
+    #: what its kernel does for input shapes that `define` knows and no kernel here takes
+    beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
+    #: what it does with an int8 input, which `define` knows, where the kernels take floats
+    if_quantized: str | None = None
+    resize: Resize | None = None  # what it gets wrong about the output's shape in a run with another shape
+    resizes: bool = False  # shapes may change between runs
+    exported: bool = True  # ExecuTorch's exporter writes the operator; some are known to the runtime alone
+
+
+@dataclass(frozen=True)
 class OpSpec:
-    """One operator.
-
-    What it computes:
-
-    - ``define(params, target, **arrays)``: the meaning, on NCHW arrays.
-    - ``kernel``: the emulated kernel, run once per `Launch`. ``push`` and ``spec`` name the launch's words.
-    - ``expand``: what a composite operator has instead of a kernel; it returns the calls that it consists of.
-    - ``out_shape(params, shapes, consts, declared)``: the shape of the output. ``declared`` is what a graph says, or
-      None.
-    - ``input_layout(params, in, out, target)``: what an unresolved input layout becomes.
-    - ``channel_dim``: the dim of the output for which constants have one entry each.
-    - ``sync``: the tensors whose PackedDimInfo must be equal.
-    - ``work_item(launch, word, w, h, c, n)``: the work item (x, y, z) that writes a word; the word begins at that
-      coordinate.
-
-    What tests it: ``golden`` makes its cases, those of the corpus and random ones, and ``constants(params, shapes,
-    features, rng)`` their constants. ``data(case, name, desc, rng)`` makes the values of an input that cannot be just
-    any, or None where the case's style says them. ``example`` is a small call, ``bench`` the same with the size of a
-    layer of a real network, and ``refused`` has changes of it that must be refused.
-
-    What other code asks for instead of the name:
-
-    - ``family``: what the operator does with its elements.
-    - ``epilogue``: how the operator ends an integer sum, if it has one.
-    - ``affine(params)``: the arithmetic of an operator from int8 to int8; None if the bytes move unchanged.
-    - ``clamps``: it clamps bytes to `Call.bounds` though it has no such end itself.
-    - ``picks``: for a composite that stands for one of several other operators, chosen per call.
-    - ``exported``: whether ExecuTorch's exporter writes the serialized operator; some are known to the runtime alone.
-    - ``transposed``: a convolution that spreads its input.
-    - ``one_tap``: a convolution whose window is always a single tap.
-    - ``one_row``: a linear operator that refuses more than one row.
-    - ``any_channels``: the number of channels need not be a multiple of anything.
-    - ``siblings``: the operators that compute the second and later outputs of the serialized operator, from the same
-      arguments.
-    - ``resizes``: upstream lets shapes change between runs.
-    - ``variants``: the builds of its shader beside the plain one.
-    - ``beyond(shapes)``: for input shapes that `define` knows and no kernel takes, what upstream's kernel does there.
-    - ``if_quantized``: what upstream does with an int8 input, which `define` knows, where the kernels take floats.
-    - ``aliases``: other names under which graphs hold the operator.
-    - ``int4``: how the operator uses 4-bit weights, if it does.
-    - ``matrix(call)``: a call as one matrix product, for devices that multiply matrices.
-    - ``resize``: what upstream gets wrong about the output's shape where a run has another shape than the bound.
-    - ``defects``: what upstream's kernel is known to do wrong for calls that kernels here take.
-    - ``module``: how upstream's host calls its own kernel, for executors that run modules of another build.
-    """
+    """One operator: its arguments, what it means, and what others ask for instead of its name."""
 
     name: str
-    serialized: str
-    family: Family
-    args: tuple[Arg, ...]
+    serialized: str  # its name in graphs
+    family: Family  # what it does with its elements
+    args: tuple[Arg, ...]  # in serialized order
     params: type
-    define: Callable[..., np.ndarray]
+    define: Callable[..., np.ndarray]  # the meaning on NCHW arrays, from (params, target, **arrays)
+    #: (params, shapes, consts, declared): the shape of the output; ``declared`` is what a graph says, or None
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
-    golden: CaseRule
-    example: Case
-    bench: Case
-    refused: tuple[ErrorCase, ...]
-    constants: (
-        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
-    ) = None
-    data: Callable[[Case, str, TensorDesc, Rng], np.ndarray | None] | None = None
-    check: Callable[[Call], None] | None = None
-    launch: Callable[[Call], Launch] | None = None
-    kernel: Callable[..., None] | None = None
-    push: PushWords = PushWords()  # noqa: RUF009  (never changed)
-    spec: SpecWords = SpecWords()  # noqa: RUF009
-    expand: Callable[[Call], Sequence[Part]] | None = None
-    prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of
-    sync: tuple[str, ...] = ()
+    cases: CaseRule
+    kernel: Kernel | None = None
+    expand: Callable[[Call], Sequence[Part]] | None = None  # a composite's calls; it has no kernel
+    upstream: Upstream = Upstream()
+    check: Callable[[Call], None] | None = None  # raises where arguments do not fit each other
+    prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of  # a constant as the kernel reads it
+    sync: tuple[str, ...] = ()  # tensors whose PackedDimInfo must be equal
+    #: (params, in, out, target): what an unresolved input layout becomes
     input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
-    channel_dim: int = -3
+    channel_dim: int = -3  # the dim of the output for which constants have one entry each
     min_rank: int = 1
     max_rank: int = 4
-    work_item: Callable[..., tuple[Any, Any, Any]] | None = None
-    epilogue: Epilogue | None = None
-    affine: Callable[[Any], Affine | None] | None = None
-    clamps: bool = False
-    picks: bool = False
-    exported: bool = True
-    transposed: bool = False
-    one_tap: bool = False
-    one_row: bool = False
-    siblings: tuple[str, ...] = ()
-    any_channels: bool = True
-    resizes: bool = False
-    beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
-    if_quantized: str | None = None
-    variants: Sequence[Variant] = ()
-    aliases: tuple[str, ...] = ()
-    int4: GroupedWeight | None = None
-    matrix: Callable[[Call], MatrixProblem] | None = None
-    resize: Resize | None = None
-    defects: Sequence[Defect] = ()
-    module: ModuleCall | None = None
+    aliases: tuple[str, ...] = ()  # other names under which graphs hold it
+    siblings: tuple[str, ...] = ()  # the operators that compute the later outputs, from the same arguments
+    epilogue: Epilogue | None = None  # how it ends an integer sum
+    affine: Callable[[Any], Affine | None] | None = (
+        None  # int8 to int8: its arithmetic; None if bytes only move
+    )
+    int4: GroupedWeight | None = None  # how it uses 4-bit weights
+    matrix: Callable[[Call], MatrixProblem] | None = (
+        None  # a call as one product, for devices that multiply matrices
+    )
+    clamps: bool = False  # its kernel clamps to `Call.bounds` though it has no epilogue
+    picks: bool = False  # a composite that stands for one of several operators, chosen for each call
+    transposed: bool = False  # a convolution that spreads its input
+    one_tap: bool = False  # a convolution whose window is always a single tap
+    one_row: bool = False  # a linear operator that refuses more than one row
+    any_channels: bool = True  # the number of channels need not be a multiple of anything
 
     def of_kind(self, kind: Kind) -> tuple[Arg, ...]:
         return tuple(a for a in self.args if a.kind is kind)
@@ -268,7 +260,7 @@ class OpSpec:
     def defects_on(self, target: Target) -> tuple[Defect, ...]:
         """Its defects that the runtime of a target has."""
         ended = target.runtime.ended
-        return tuple(row for row in self.defects if f"{row.name}:{self.name}" not in ended)
+        return tuple(row for row in self.upstream.defects if f"{row.name}:{self.name}" not in ended)
 
     @property
     def output(self) -> Arg:
@@ -297,9 +289,14 @@ class OpSpec:
             <= 1
         )
 
+    @property
+    def variants(self) -> Sequence[Variant]:
+        """The builds of its shader beside the plain one."""
+        return () if self.kernel is None else self.kernel.variants
+
     def sample(self, rng: Rng) -> Case:
         """A random legal case."""
-        return self.golden.draw(self.name, self.layouts, self.max_rank, rng)
+        return self.cases.draw(self.name, self.layouts, self.max_rank, rng)
 
     def make_params(self, values: Mapping[str, Any]) -> Any:
         """`Params` from named values; ParameterError for one that is unknown, missing or of another type."""

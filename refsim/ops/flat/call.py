@@ -94,7 +94,7 @@ def flat_desc(desc: TensorDesc, int8: bool = False) -> TensorDesc:
 
 def _quantizes(call: Call) -> bool:
     """Whether kernels on packed tensors take the floats of an input that those on flat ones take as int8."""
-    return call.op.if_quantized is not None
+    return call.op.upstream.if_quantized is not None
 
 
 def flat_array(call: Call, array: np.ndarray) -> np.ndarray:

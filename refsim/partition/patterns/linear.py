@@ -86,7 +86,7 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
         return refusal
     absorbed = (node, source.node, *([view] if view is not None else []), *passed, *weight.nodes)
     if isinstance(out, Refusal):
-        return Match(HEAD, node, absorbed, output, (source,), notes=(OPS[HEAD].if_quantized or "",))
+        return Match(HEAD, node, absorbed, output, (source,), notes=(OPS[HEAD].upstream.if_quantized or "",))
     rows = shape_of(source.source)[:-1]
     if rows and rows[-1] != 1:
         return Match("q8ta_linear", node, absorbed, output, (source,), relu)

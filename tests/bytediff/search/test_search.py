@@ -34,7 +34,7 @@ from refsim.ops import (
 )
 from refsim.ops.base import epilogue
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 
 pytestmark = pytest.mark.long_search
 
@@ -67,7 +67,7 @@ def wrong(bound: BoundCase, edited: Callable[[Any], Any]) -> PackedBuffer:
         x, y, z = step.launch.reached
         spec, push = np.array(step.spec, np.int64), np.array(step.push, np.int32)
         inputs = [np.append(buffers[key], np.zeros(1 << 12, np.int32)) for key in step.inputs]
-        edited(OPS[step.launch.shader].kernel)((z, y, x), spec, push, *inputs, out.words)
+        edited(kernel_of(step.launch.shader).run)((z, y, x), spec, push, *inputs, out.words)
         buffers[step.output] = out.words
     return out
 

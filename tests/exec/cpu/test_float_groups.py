@@ -63,7 +63,7 @@ def test_the_same_bits(name: str, profile: Profile) -> None:
     executor, target = NativeExecutor(2), Target(profile)
     count = RULES[name].count
     for case in (
-        OPS[name].example,
+        OPS[name].cases.example,
         *(wide(name, seed) for seed in range(10)),
         *(corpus_case(name, number) for number in range(1, count, count // 30)),
     ):
@@ -137,7 +137,7 @@ def test_odd_floats(rows: int, profile: Profile) -> None:
 def test_zeros_keep_their_sign() -> None:
     """A negative scale makes -0 of the weight 0."""
     for name in ROUTES:
-        bound = bind(OPS[name].example)
+        bound = bind(OPS[name].cases.example)
         scales = -bound.call.consts["scales"]
         call = replace(bound.call, consts={**bound.call.consts, "scales": scales})
         expected = call.expected(bound.inputs)

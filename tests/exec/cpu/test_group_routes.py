@@ -35,7 +35,7 @@ def test_the_same_bits(name: str, threads: int) -> None:
     executor = NativeExecutor(threads)
     count = RULES[name].count
     for case in (
-        OPS[name].example,
+        OPS[name].cases.example,
         *(wide(name, seed) for seed in range(12)),
         *(corpus_case(name, number) for number in range(threads, count, count // 40)),
     ):
@@ -51,7 +51,7 @@ def test_other_profiles_are_emulated(name: str) -> None:
 @pytest.mark.parametrize("op", OPS.of_family(Family.GROUP_LINEAR), ids=lambda op: op.name)
 def test_weight_sums_of_other_weights_are_emulated(op) -> None:
     """The definition takes the sums that a file has, right or wrong; the kernel does not read them."""
-    bound = bind(op.example)
+    bound = bind(op.cases.example)
     sums = bound.call.consts["weight_sums"].copy()
     sums[0, 3] += 1
     call = replace(bound.call, consts={**bound.call.consts, "weight_sums": sums})
@@ -67,7 +67,7 @@ def test_weight_sums_of_other_weights_are_emulated(op) -> None:
 def test_odd_floats(name: str) -> None:
     """NaN, infinities, denormals and zeros of both signs, in ranges and in rows that are quantized."""
     odd = np.array([np.nan, np.inf, -np.inf, 1e-40, -1e-40, -0.0, 0.0, 3e38, 6.1e-5, 1e-36], np.float32)
-    case = OPS[name].example
+    case = OPS[name].cases.example
     for seed in range(20):
         rng = np.random.default_rng(seed)
         bound = bind(case)

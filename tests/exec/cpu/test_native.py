@@ -19,7 +19,7 @@ from refsim.exec.cpu.ir import F32, I8, I16, I32, I64, PTR, ModuleText, vec
 ROOT = Path(__file__).parents[3]
 RUN = (
     "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
-    "from wide import *; print(check(OPS['q8ta_conv2d_pw'].example, NativeExecutor(2)))"
+    "from wide import *; print(check(OPS['q8ta_conv2d_pw'].cases.example, NativeExecutor(2)))"
 )
 
 

@@ -199,7 +199,7 @@ def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_fma_only_where_it_can_be() -> None:
     assert fma.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
-    relu = UNARY.example
+    relu = UNARY.cases.example
     assert fma.find(elementwise.describe(bind(relu).call), ISA) == "one input"
 
 

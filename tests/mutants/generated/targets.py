@@ -196,7 +196,7 @@ def _kernels() -> dict[str, frozenset[str]]:
     """Operator -> the shaders that its cases dispatch."""
     found = {}
     for op, rule in rules.RULES.items():
-        some = [rules.case(op, n) for n in {0, rule.count // 2, *rule.telling[:2]}]
+        some = [rules.case(op, n) for n in {0, rule.count // 2, *rules.TELLING[op][:2]}]
         found[op] = frozenset(step.launch.shader for case in some for step in bind(case).call.dispatches())
     return found
 

@@ -28,7 +28,7 @@ from refsim.exec.cpu import isa
 from refsim.exec.process import ProcessError
 from refsim.golden import chain_rules
 from refsim.golden.chain import CHAINS
-from refsim.golden.rules import RULES
+from refsim.golden.rules import RULES, TELLING
 from refsim.golden.rules import case as case_of
 from refsim.golden.store import digest
 from refsim.ops.base.case import Case
@@ -364,7 +364,7 @@ def _channels(case: Case) -> int:
 def _order(op: str, most: int) -> tuple[str, ...]:
     """Cases of an operator, those first that show most: spread ones, those that showed a seeded bug, the others."""
     found = [name for name, _ in cases.chosen(op)]
-    found += [f"{op}/{number:04d}" for number in RULES[op].telling]
+    found += [f"{op}/{number:04d}" for number in TELLING[op]]
     found += [f"{op}/{number:04d}" for number in range(RULES[op].spread, RULES[op].count)]
     step = 7 if RULES[op].count % 7 else 11
     found += [f"{op}/{k * step % RULES[op].count:04d}" for k in range(RULES[op].count)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from mutants.mutant import Edit, Mutant, edit
 from mutants.seeded.subjects import elementwise, epilogues, first_kernel, occurs, routes, short, windows
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 from refsim.ops.base.spec import OpSpec
 
 GENERAL, DW, PW, IM2COL = "q8ta_conv2d_general", "q8ta_conv2d_dw", "q8ta_conv2d_pw", "q8ta_conv2d_im2col"
@@ -46,7 +46,7 @@ def derived(ops: Iterable[OpSpec]) -> tuple[Mutant, ...]:
 
 def _stale(op: str, first: str) -> tuple[Edit, ...]:
     """The push words from one on are those of the call before."""
-    at = OPS[op].push.at[first]
+    at = kernel_of(op).push.at[first]
     return (
         edit(_EMULATED, "        given = ((z, y, x), spec, push,",
              f"        push[{at}:] = _FIRST.setdefault((launch.shader, launch.global_size), push[{at}:].copy())\n"

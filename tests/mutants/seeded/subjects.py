@@ -49,7 +49,7 @@ def short(op: OpSpec) -> str:
 
 def first_kernel(op: OpSpec) -> str:
     """The kernel that reads an operator's input."""
-    case = op.example
+    case = op.cases.example
     return bind(case).call.dispatches()[0].launch.shader
 
 

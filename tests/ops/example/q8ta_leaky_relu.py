@@ -24,7 +24,7 @@ from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -134,19 +134,18 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=elementwise.padding_unspecified,
-    launch=launch,
-    push=PUSH,
-    spec=SPEC,
-    kernel=kernel,
-    work_item=elementwise.tile_work_item,
-    golden=CaseRule(1040, golden),
-    example=EXAMPLE,
-    bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
-    refused=(
-        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-        EXAMPLE.refused(ParameterError, "slope", slope=0.0),
-        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    cases=CaseRule(
+        1040,
+        golden,
+        example=EXAMPLE,
+        bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
+        refused=(
+            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+            EXAMPLE.refused(ParameterError, "slope", slope=0.0),
+            EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+        ),
     ),
     sync=("x", "out"),
-    resizes=True,
+    upstream=Upstream(resizes=True),
 )

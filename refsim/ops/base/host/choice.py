@@ -83,7 +83,7 @@ class Host:
 
     def row(self, op: OpSpec) -> ModuleCall | None:
         """How the operator is called, in the first release that is known."""
-        return self.rows.get(op.name, op.module)
+        return self.rows.get(op.name, op.upstream.module)
 
     def has(self, shader: str) -> bool:
         return self.available is None or shader in self.available
