@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from refsim.core import choices
-from refsim.core.errors import ParameterError
+from refsim.core.errors import FormatError, ParameterError
+from refsim.formats.file import quote
 from refsim.formats.reading import json_file, reading
 from refsim.ops.base.target import Behaviour
 
@@ -85,13 +86,24 @@ def runtime(release: str = DEFAULT) -> Runtime:
     if not release.endswith(".json"):
         need = choices.need(release, releases(), "a JSON file that describes one")
         raise ParameterError("runtime", "unknown", got=repr(release), need=need)
-    held = json_file(release, DESCRIPTION)
-    with reading(release, "is no description of a runtime", DESCRIPTION):
-        return _made(_whole(held), Path(release).stem)
+    held, name = json_file(release, DESCRIPTION), Path(release).stem
+    what = "is no description of a runtime"
+    if not isinstance(held, dict):
+        raise FormatError(release, what, got=f"a {type(held).__name__}", need="an object")
+    for key in held.keys() - _keys():
+        raise FormatError(release, what, got=f"a key {quote(key)}", need=choices.need(key, sorted(_keys())))
+    with reading(release, what, DESCRIPTION):
+        return _made(_whole({"title": name, "measured": False} | held), name)
 
 
 def _read(name: str) -> Any:
     return json.loads((FOLDER / f"{name}.json").read_bytes())
+
+
+@cache
+def _keys() -> frozenset[str]:
+    """What the descriptions here say."""
+    return frozenset().union(*map(_read, releases()))
 
 
 def _whole(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import click
 
-from refsim.cli.kit.options import folder_option
+from refsim.check.runtime import runtime
+from refsim.cli.kit.options import folder_option, runtime_option
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import target_option
 from refsim.cli.kit.text import Table, Text, shape_text, wrote
@@ -27,6 +28,7 @@ class CollectedDump(Result):
 
     file: Annotated[str, "The exposed program."]
     target: Annotated[str, "The family of devices whose layouts and kernels were taken."]
+    runtime: Annotated[str, "The runtime that gave the outputs."]
     dump: Annotated[str, "The folder."]
     values: Annotated[Sequence[Mapping[str, Any]], "The sidecars of the values (docs/formats.md)."]
     collected: Collected
@@ -62,12 +64,14 @@ def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str]
     help="Another part that expose --chunk wrote, and its outputs of the same run.",
 )
 @target_option("the one that EXPOSED was made for, else desktop")
+@runtime_option
 def command(
     exposed: str,
     outputs: tuple[str, ...],
     output: str,
     more: tuple[tuple[str, str], ...],
     family: TargetRow | None,
+    release: str,
 ) -> CollectedDump:
     """Read the OUTPUTS of a run of EXPOSED, a file that refsim expose wrote, and write its values as a dump.
 
@@ -77,7 +81,7 @@ def command(
     parts = read(parts_of(exposed, outputs, more))
     known, why = family_of(parts, family)
     row = known or named(DEFAULT)
-    collected = collect(parts, row.target())
+    collected = collect(parts, row.target(runtime=runtime(release).behaviour))
     write(output, collected)
     wrote(output, said=True)
-    return CollectedDump(exposed, row.name, output, list(collected.infos.values()), collected, why)
+    return CollectedDump(exposed, row.name, release, output, list(collected.infos.values()), collected, why)

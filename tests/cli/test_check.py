@@ -59,10 +59,13 @@ def test_a_runtime_of_ones_own(tmp_path: Path, refsim) -> None:
     told = refsim("check", file, "--runtime", tmp_path / "own.json").out.splitlines()
     assert told == [f"{file}, against the runtime own: own", *refsim("check", file).out.splitlines()[1:]]
     wrong = ({"of": "1.4"}, [], {"of": "main", "requirements": [{}]}, {"of": "main", "behaviour": 1}, {})
-    wrong = (*wrong, {"of": "main", "behaviour": {"routing": "none"}})
+    wrong = (*wrong, {"of": "main", "behaviour": {"routing": "none"}}, {"of": "main", "limit": {}})
     for number, content in enumerate(wrong):
         (tmp_path / f"{number}.json").write_text(json.dumps(content))
         refsim("check", file, "--runtime", tmp_path / f"{number}.json").refused("no description of a runtime")
+    (tmp_path / "least.json").write_text(json.dumps({"of": "2026-08"}))
+    least = refsim("check", file, "--runtime", tmp_path / "least.json", "--json").json
+    assert not least["measured"]
 
 
 def test_bad_input(tmp_path: Path, models: Path, refsim) -> None:

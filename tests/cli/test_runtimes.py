@@ -101,4 +101,9 @@ def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
     np.savez(files / "outputs.npz", **{f"out{n}": array for n, array in enumerate(outputs)})
     args = (exposed, "-i", files / "in0.npz", "--outputs", files / "outputs.npz", "--json")
     assert refsim("triage", *args, *WEBGPU).json["same"]
+    dump = files / "dump"
+    collected = refsim("collect", exposed, files / "outputs.npz", "-o", dump, *WEBGPU, "--json").json
+    assert collected["runtime"] == "webgpu"
+    assert {row["layout"] for row in collected["values"] if row["dtype"] == "int8"} == {"FLAT_INT8"}
+    assert refsim("bisect", file, "-i", files / "in0.npz", "--actual", dump, *WEBGPU).status == 0
     assert not refsim("triage", *args).json["same"]
