@@ -14,12 +14,10 @@ import pytest
 
 from bench.zoo import __main__ as command
 from bench.zoo import limited, results, stages
-from bench.zoo.catalogue import MODELS, choose
+from bench.zoo.catalogue import MODELS
 from bench.zoo.harness import one
 from bench.zoo.limited import Limits
-from bench.zoo.model import SCHEMES
-from bench.zoo.page import COLUMNS, PAGE, cells, page, summary
-from bench.zoo.reasons import REASONS, Reason, stale, unexplained
+from bench.zoo.page import cells
 
 MODEL = MODELS["espcn"]
 DATA = Path(__file__).parents[1] / "data" / "models"
@@ -43,24 +41,6 @@ def row(name: str = MODEL.name, **parts: Any) -> dict[str, Any]:
 
 
 # --- the catalogue ---------------------------------------------------------------------------------------
-
-
-def test_catalogue() -> None:
-    assert len(MODELS) >= 80
-    for name, model in MODELS.items():
-        assert (model.name, model.scheme in SCHEMES) == (name, True)
-        assert name.replace("_", "").isalnum(), "it names a folder"
-
-
-def test_models_are_chosen_by_name_or_family() -> None:
-    assert [m.name for m in choose(["espcn"])] == ["espcn"]
-    assert {m.family for m in choose(["audio", "det*"])} == {"audio", "detection"}
-    assert [m.name for m in choose(["unet", "dscnn", "un*t"])] == ["unet", "dscnn"], (
-        "in the order of the patterns"
-    )
-    assert [m.name for m in choose([])] == list(MODELS)
-    with pytest.raises(ValueError, match="no model matches 'nothing'; families are"):
-        choose(["audio", "nothing"])
 
 
 # --- limits ----------------------------------------------------------------------------------------------
@@ -150,14 +130,6 @@ def test_what_was_made_is_used_again(tmp_path: Path) -> None:
     assert second.called == rest
 
 
-def test_torch_is_tried_where_an_operator_needs_it(tmp_path: Path) -> None:
-    without = {**FILE, "error": "UnknownOperatorError", "torch": ["aten.sort"], "outputs": []}
-    done = one(MODEL, tmp_path, Limits(), call=(fake := Stages(run={False: without, True: FILE})))
-    assert fake.called[-2:] == [("run", False), ("run", True)]
-    assert results.wrong(done) == {"torch": "aten.sort"}
-    assert cells(done)[3:5] == ("no", "0.5")
-
-
 def test_stages_that_fail(tmp_path: Path) -> None:
     done = one(MODEL, tmp_path / "a", Limits(), call=Stages(make={"error": "Silent"}))
     assert results.wrong(done) == {"made": "Silent"}
@@ -194,23 +166,6 @@ def test_a_real_file_runs_and_is_compared(tmp_path: Path) -> None:
 # --- steps -----------------------------------------------------------------------------------------------
 
 
-def test_steps() -> None:
-    torchs = np.array([0.0, 1.0, 2.0, 5.1], np.float32)
-    ours = torchs + np.array([0, 0.5, 0, 0], np.float32)
-    assert stages.compare(ours, torchs, 0.25) == {"kind": "int8", "steps": 2.0, "differ": 0.25, "same": False}
-    assert stages.compare(ours, torchs, None)["steps"] == pytest.approx(0.5 / (5.1 / 255), rel=1e-6)
-    assert stages.compare(torchs, torchs, None) == {
-        "kind": "float",
-        "steps": 0.0,
-        "differ": 0.0,
-        "same": True,
-    }
-    assert stages.compare(np.array([3]), np.array([5]), None)["steps"] == 2
-    assert stages.compare(ours[:2], torchs, None)["steps"] is None
-    for same, steps in ((np.nan, 0.0), (np.inf, None)):
-        assert stages.compare(np.array([same, 1]), np.array([np.nan, 1]), None)["steps"] == steps
-
-
 # --- results ---------------------------------------------------------------------------------------------
 
 
@@ -226,32 +181,6 @@ def test_the_last_row_of_a_model_counts_and_half_a_line_none(tmp_path: Path) -> 
         "espcn": 2.0,
         "dscnn": 1.0,
     }
-
-
-def test_what_falls_short() -> None:
-    off = {**FILE, "outputs": [{"steps": 0.0}, {"steps": 7.0}]}
-    assert results.wrong(row()) == {}
-    assert results.wrong(row(theirs=off)) == {"steps": "output 1: 7 steps"}
-    assert results.wrong(row(ours=off)) == {"own file": "output 1: 7 steps"}
-    crash = {"executorch": "AssertionError"}
-    failed = {"executorch": {"error": "AssertionError"}, "theirs": None}
-    assert results.wrong(row(**failed)) == crash
-    assert results.wrong(row(**failed, ours=off)) == {**crash, "steps": "output 1: 7 steps"}
-    assert results.wrong(row(lower={"error": None, "graph": "1 relu"})) == {"graph": "1 relu"}
-
-
-def test_reasons() -> None:
-    rows = {"espcn": row(), "dscnn": row("dscnn", lower={"error": None, "graph": "1 relu"})}
-    reasons = (Reason("graph", "a relu", "dscnn"), Reason("steps", "ties", "espcn"))
-    assert list(unexplained(rows, ())) == ["dscnn: graph: 1 relu"]
-    assert list(unexplained(rows, reasons)) == []
-    assert list(stale(rows, reasons)) == ["espcn: the reason for 'steps' no longer applies"]
-
-
-def test_the_table_of_reasons_names_what_there_is() -> None:
-    for reason in REASONS:
-        assert reason.aspect in results.ASPECTS
-        assert set(reason.names()) <= set(MODELS)
 
 
 # --- the command and the page ----------------------------------------------------------------------------
@@ -279,22 +208,3 @@ def test_the_command_takes_up_where_it_was_ended(
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["dscnn", "m5"]
     with pytest.raises(SystemExit):
         command.main(["--only", "nothing"])
-
-
-def test_page() -> None:
-    rows = {"dscnn": row("dscnn", lower={"error": None, "graph": "1 relu"}), "espcn": row(theirs=None)}
-    text = page(rows, (Reason("graph", "a relu stays", "dscnn"),))
-    assert "| dscnn | 3 | 2 | yes | 0.5 |  | no |" in text
-    assert "| espcn | 3 | 2 | yes | 0.5 |  | - |" in text
-    assert "| dscnn | graph | a relu stays |" in text
-    assert dict(summary(list(rows.values())))["the same graph as ExecuTorch's"] == "0 of 1 (0 %)"
-    assert "no reason is known" in page(rows, ())
-
-
-@pytest.mark.skipif(not PAGE.exists(), reason="docs/zoo.md was not written yet")
-def test_the_committed_page_has_no_model_that_there_is_not() -> None:
-    lines = [line.split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    tables = [[cell.strip("| ") for cell in line] for line in lines if len(line) == len(COLUMNS)]
-    names = {line[0] for line in tables} - {"model", "---"}
-    assert names <= set(MODELS)
-    assert "no reason is known" not in PAGE.read_text()

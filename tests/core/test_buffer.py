@@ -69,12 +69,6 @@ def test_bytes_by_hand() -> None:
     ]
 
 
-def test_words_are_little_endian() -> None:
-    packed = PackedBuffer.pack(np.array([1, 2, 3, -1], np.int8), "4W")
-    assert packed.words.tolist() == [np.uint32(0xFF030201).astype(np.int32)]
-    assert packed.raw.tolist() == [1, 2, 3, 255]
-
-
 @pytest.mark.parametrize("row", INT8_LAYOUTS, ids=str)
 def test_kinds_of_bytes(row: Layout) -> None:
     for shape in ((2, 5, 3, 7), (1, 1, 1, 1), (4, 4, 4), (9,)):
@@ -157,14 +151,6 @@ def test_guarded_lets_other_errors_through() -> None:
     packed = PackedBuffer.pack(np.zeros(4, np.int8), "4W")
     with pytest.raises(ZeroDivisionError), guarded("kernel", packed):
         _ = 1 / 0
-
-
-def test_raw_views_are_the_buffer() -> None:
-    packed = PackedBuffer(TensorDesc((1, 4, 2, 2), "4C"))  # type: ignore[arg-type]
-    packed.raw[5] = 200
-    assert packed.data[5] == -56
-    assert packed.words[1] == 200 << 8
-    assert packed.unpack().reshape(-1)[4 * 1 + 1] == -56  # channel 1, column 1
 
 
 def test_raw_bytes_may_be_rounded_up_to_16() -> None:

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator
-from pathlib import Path
-
-import refsim
-import refsim_gpu
 from refsim.core import choices
 
 NAMES = ("cpu", "cpu:emulated", "gpu", "4W4C", "canonical")
@@ -56,70 +50,7 @@ def test_parts_are_cut_only_as_far_as_they_must() -> None:
     assert len(choices.fitted(["a" * 90] * 9, 10)) == 9  # something is left of each
 
 
-def test_names_are_compared_in_one_place() -> None:
-    """What counts as nearly right is the same for verbs, operators and layouts."""
-    package = Path(refsim.__file__).parent
-    found = [path.name for path in package.rglob("*.py") if "difflib" in path.read_text()]
-    assert found == ["choices.py"]
-
-
-def test_what_was_typed_is_not_what_was_meant() -> None:
-    assert choices.nearest("q8ta_linear", ["q8ta_linear", "q8ta_add"]) is None
-    assert choices.nearest("Q8TA_linear", ["q8ta_linear", "q8ta_add"]) == "q8ta_linear"
-
-
 def test_a_cut_list_says_how_many_more_there_are_and_how_to_see_them() -> None:
     assert choices.first("abc", 3) == "a, b, c" and choices.first("abc", 2) == "a, b, ... and 1 more"
     assert choices.first(range(9), 1, choices.IN_JSON) == "0, ... and 8 more (--json lists all)"
     assert choices.cut(choices.first(["name"] * 90, 60), 60) == "name, " * 7 + "... and 83 more"
-
-
-#: Files whose slices cut no list of a message: (file, text of the slice).
-NO_LISTS = {
-    ("choices.py", "held[:count]"),  # this is the one place
-    ("_progress.py", "arguments[:1]"),  # the verb
-    ("probe.py", "stamp[:3]"),  # a version
-    ("apart.py", "names[:-1]"),  # all but the last, which stands behind `and`
-    ("coverage.py", "names[:-1]"),
-    ("wgpu_device.py", "said[:LAST_LINES]"),  # a compiler's first lines
-    ("facts.py", "within.regions(ev)[::-1][:MOST_REGIONS]"),  # the narrowest of nested regions
-}
-
-
-def _cut(node: ast.AST) -> Iterator[str]:
-    """The text of each slice ``[:N]`` that an expression goes through."""
-    for part in getattr(node, "generators", ()):
-        yield from _cut(part.iter)
-    if isinstance(node, ast.Call):
-        yield from (text for one in node.args for text in _cut(one))
-    held = node.slice if isinstance(node, ast.Subscript) else None
-    if isinstance(held, ast.Slice) and held.lower is None and held.upper is not None:
-        yield ast.unparse(node)
-
-
-def _cuts(function: ast.AST) -> Iterator[str]:
-    """The lists that a function joins or says in part without saying how many more there are."""
-    says_more = any(
-        {"more", "say_rest"} & {getattr(n, "attr", ""), getattr(n, "id", "")} for n in ast.walk(function)
-    )
-    for node in ast.walk(function):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "join":
-            yield from _cut(node)
-        if isinstance(node, ast.For) and not says_more:
-            told = {ast.unparse(n.func) for n in ast.walk(node) if isinstance(n, ast.Call)}
-            strings = any(
-                isinstance(n, ast.Yield) and isinstance(n.value, ast.JoinedStr) for n in ast.walk(node)
-            )
-            yield from _cut(node.iter) if strings or told & {"say", "print", "print_report"} else ()
-
-
-def test_lists_of_messages_are_cut_in_one_place() -> None:
-    found = set()
-    for package in (refsim, refsim_gpu):
-        for path in Path(package.__file__).parent.rglob("*.py"):
-            tree = ast.parse(path.read_text())
-            functions = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
-            found |= {(path.name, text) for function in functions for text in _cuts(function)}
-            texts = (node.value for node in ast.walk(tree) if isinstance(node, ast.Constant))
-            found |= {(path.name, text) for text in texts if text == ", ..." or text == " and so on"}
-    assert found == NO_LISTS, "use choices.first or choices.more"

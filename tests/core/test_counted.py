@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
 import pytest
 
 from refsim.core.counted import counted, form, numbered
-
-ROOT = Path(__file__).parents[2]
-#: In a text, a value with a noun in the plural beside it, whatever the value is; constants and words are none.
-BY_HAND = re.compile(
-    r"\{(?!SUFFIX\}|MAX_|fits\[|sizes\})[^{}:!]+\} "
-    r"(?:bytes|buffers|cases|operators|elements|files|runs|modules|checks)\b"
-)
-ROOMS = ("cli", "device", "golden", "formats")
 
 
 @pytest.mark.parametrize(
@@ -30,11 +19,3 @@ def test_numbers_from_0() -> None:
     assert [numbered(n, "device") for n in (0, 1, 4)] == [
         "a device, but there is none", "0, the only device", "0 to 3",
     ]  # fmt: skip
-
-
-def test_no_text_counts_by_hand() -> None:
-    found = []
-    for path in (path for room in ROOMS for path in (ROOT / "refsim" / room).rglob("*.py")):
-        lines = path.read_text().splitlines()
-        found += [f"{path.name}: {line.strip()}" for line in lines if 'f"' in line and BY_HAND.search(line)]
-    assert not found, "use refsim.core.counted"

@@ -8,7 +8,6 @@ import pytest
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError
 from refsim.core.layout import (
-    BY_SCHEMA_VALUE,
     CHANNELS_PACKED_INT8,
     FLOAT_LAYOUTS,
     FOREIGN,
@@ -78,18 +77,10 @@ def test_every_name_of_a_layout_finds_it(row: Layout) -> None:
         assert layout(name) is row
 
 
-def test_one_letter_names_are_the_float_layouts() -> None:
-    assert [layout(letter) for letter in "WHC"] == list(FLOAT_LAYOUTS)
-
-
 @pytest.mark.parametrize("name", ["", "4w", "4W4H", "PACKED_INT8_", "N", 7, 255, -1, None])
 def test_unknown_names_are_refused(name: object) -> None:
     with pytest.raises(LayoutError, match=r"unknown; got .*, need .*4W4C \(3\)"):
         layout(name)  # type: ignore[arg-type]
-
-
-def test_schema_values_are_unique() -> None:
-    assert sorted(BY_SCHEMA_VALUE) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
 
 
 # --- layouts of other libraries --------------------------------------------------------------------------

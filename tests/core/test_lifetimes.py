@@ -68,13 +68,6 @@ def test_check_finds_what_overlaps(wanted: list[Claim[int]]) -> None:
                 lifetimes.check(moved)
 
 
-def test_values_that_follow_share() -> None:
-    a, b, c = (Claim(name, 640, Lifetime(at, at + 1)) for at, name in enumerate("abc"))
-    places = lifetimes.places([a, b, c])
-    assert places["a"].offset == places["c"].offset != places["b"].offset
-    lifetimes.check([BlockPlace(a, 0), BlockPlace(c, 0)])
-
-
 def test_a_value_without_a_place_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where memory is given out, and not where a plan looks for it."""
     a, b = (Claim(name, 640, Lifetime(0, 1)) for name in "ab")
@@ -86,17 +79,6 @@ def test_a_value_without_a_place_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(BlockPlace, "__init__", last_wins)
     with pytest.raises(GraphError, match=r"memory plan: a value has no place; got b$"):
         lifetimes.places([a, b])
-
-
-def test_memory_that_a_step_needs_at_once() -> None:
-    def need(*rows: tuple[int, int, int]) -> int:
-        return lifetimes.live([Claim(n, size, Lifetime(a, b)) for n, (size, a, b) in enumerate(rows)])
-
-    assert need() == 0
-    assert need((5, 0, 0)) == 5
-    assert need((5, 0, 1), (7, 1, 2), (1, 2, 3)) == 12, "both ends count"
-    assert need((5, 0, 1), (7, 2, 3), (4, 1, 1)) == 9
-    assert need((5, -1, 9), (7, 2, 3), (4, 4, 4)) == 12
 
 
 def test_objects_are_numbered_by_their_first_use() -> None:

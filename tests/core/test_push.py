@@ -64,14 +64,6 @@ def test_values_are_packed_by_name() -> None:
     assert SPEC.pack(TENSORS, R=3) == (OUT.hashed, X.hashed, 3, 1)
 
 
-def test_words_are_unsigned_and_numbers_of_numpy_will_do() -> None:
-    row = PushWords(int32("A"), int32("B"), float32("C"), float32("D"))
-    values = {"A": np.int8(-3), "B": np.int64(2**31 - 1), "C": 1.5, "D": np.float64(-0.0)}
-    packed = row.pack({}, **values)
-    assert packed == (0xFFFFFFFD, 0x7FFFFFFF, 0x3FC00000, 0x80000000)
-    assert {type(word) for word in packed} == {int}
-
-
 def test_constant_ids_come_behind_those_of_every_kernel() -> None:
     assert list(LAUNCH.ids.values()) == list(range(6))
     assert SPEC.ids == {"OUT_HASH": 6, "X_HASH": 7, "R": 8, "X_VECTORS": 9}

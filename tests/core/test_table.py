@@ -27,15 +27,6 @@ def test_without_a_width_the_table_is_as_wide_as_its_content() -> None:
     assert lines(73) == lines(None) and len(lines(72)) == 4
 
 
-def test_text_folds_before_columns_go() -> None:
-    assert lines(62, drop=("what",)) == [
-        "node  operator                what                       bytes",
-        "   1  q8ta_add                the zero point of b is    262144",
-        "                              taken from a",
-        "  12  q8ta_conv2d_transposed  same                        4096",
-    ]
-
-
 def test_columns_go_in_the_order_that_the_table_gives() -> None:
     assert lines(50, drop=("what", "node")) == [
         "node  operator                 bytes",
@@ -64,12 +55,6 @@ def test_a_table_that_cannot_fit_has_a_line_per_column_and_all_of_them() -> None
         "  table",
     ]
     assert "what" not in "\n".join(table.lines(("node", "what"), [["1" * 30, ""]], width=24))
-
-
-def test_headings_of_figures_fold_and_figures_do_not() -> None:
-    found = list(table.lines(("int8 operators", "clone bytes"), [["7", "1234567890"]], width=21, right=(
-        "int8 operators", "clone bytes")))  # fmt: skip
-    assert found == ["     int8       clone", "operators       bytes", "        7  1234567890"]
 
 
 def test_letters_of_two_columns_are_counted_as_two() -> None:
@@ -127,21 +112,3 @@ def test_every_word_is_there_or_its_column_is_named(rows: list[tuple[str, ...]],
     # a line that is too wide has one part that does not fold
     widest = max((table._longest(cell) for row in rows for cell in row), default=0)
     assert all(table.length(line) <= max(width, widest + len("long text") + table.GAP, 30) for line in found)
-
-
-def test_the_name_of_an_executor_above_figures_folds() -> None:
-    heads = ("operator", "spv:build/modules/desktop ms")
-    found = list(table.lines(heads, [["q8ta_add", "35.238"]], width=18, right=heads[1:]))
-    assert found == ["operator      spv:", "            build/", "          modules/", "           desktop",
-                     "                ms", "q8ta_add    35.238"]  # fmt: skip
-    wide, *_ = table.lines(heads, [["q8ta_add", "35.238"]])
-    assert wide == "operator  spv:build/modules/desktop ms"
-
-
-def test_headings_of_short_text_fold_before_a_table_becomes_a_list() -> None:
-    heads = ("operator", "cpu golden", "spv:build/modules golden")
-    found = list(table.lines(heads, [["q8ta_conv2d_transposed", "same", "same"]], width=42))
-    assert [line.split() for line in found] == [
-        ["operator", "cpu", "spv:"], ["golden", "build/"], ["modules"], ["golden"],
-        ["q8ta_conv2d_transposed", "same", "same"],
-    ]  # fmt: skip

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from device.simulated import Runtime
 from refsim.core.buffer import PackedBuffer
@@ -278,47 +276,6 @@ def test_nothing_is_overwritten(linear: Run, tmp_path: Path) -> None:
     assert not list((tmp_path / "dump").iterdir())
 
 
-# --- damage --------------------------------------------------------------------------------------------------
-
-STRANGE = st.one_of(
-    st.none(), st.booleans(), st.integers(-3, 2**33), st.floats(allow_nan=False), st.text(max_size=5),
-    st.lists(st.integers(-2, 9), max_size=3), st.just({}), st.sampled_from(["delegate0_v17", "delegate9_v9", "words"]),
-)  # fmt: skip
-RELAXED = settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
-
-
-def places(content: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Every place in a JSON value."""
-    inner = (
-        content.items()
-        if isinstance(content, dict)
-        else enumerate(content)
-        if isinstance(content, list)
-        else ()
-    )
-    return [path, *(p for key, value in inner for p in places(value, (*path, key)))]
-
-
-def put(content: Any, path: tuple[Any, ...], value: Any) -> Any:
-    if not path:
-        return value
-    copy = content.copy()
-    copy[path[0]] = put(content[path[0]], path[1:], value)
-    return copy
-
-
-def outcome(file: Path, outputs: list[Path], folder: Path) -> None:
-    """A typed error and nothing written, or a dump that can be read."""
-    try:
-        write(folder, collect(read([(file, outputs)])))
-    except RefsimError:
-        assert not folder.exists()
-    else:
-        Recorded(folder)
-        shutil.rmtree(folder)
-    assert not [path for path in folder.parent.iterdir() if path.name.startswith(".")]
-
-
 def test_a_manifest_whose_source_has_no_digest(linear: Run, tmp_path: Path) -> None:
     """The dump would carry it, and nobody could read the dump."""
     content = json.loads(Path(m.path_of(linear.file)).read_text())
@@ -326,21 +283,6 @@ def test_a_manifest_whose_source_has_no_digest(linear: Run, tmp_path: Path) -> N
     Path(m.path_of(tmp_path / "m.pte")).write_text(json.dumps(content | {"source_digest": "x"}))
     with pytest.raises(RefsimError, match="source_digest: does not fit"):
         read([(tmp_path / "m.pte", as_npz(linear, tmp_path))])
-
-
-@pytest.mark.parametrize("form", ["object", "list"])
-@RELAXED
-@given(data=st.data())
-def test_damaged_manifests(form: str, data: st.DataObject, linear: Run, tmp_path: Path) -> None:
-    file, outputs = linear.file, as_npz(linear, tmp_path)
-    if form == "list":
-        file, outputs = DEVICE / "linear_head.raw.pte", [DEVICE / "linear_head.raw.npz"]
-    content = json.loads(Path(m.path_of(file)).read_text())
-    path = data.draw(st.sampled_from(places(content)))
-    copy = tmp_path / "m.pte"
-    shutil.copyfile(file, copy)
-    Path(m.path_of(copy)).write_text(json.dumps(put(content, path, data.draw(STRANGE))))
-    outcome(copy, outputs, tmp_path / "dump")
 
 
 @pytest.mark.parametrize(
@@ -366,22 +308,3 @@ def test_manifests_that_do_not_fit(change: dict[str, Any], message: str, linear:
     Path(m.path_of(copy)).write_text(json.dumps(content))
     with pytest.raises(FormatError, match=message):
         m.read(copy)
-
-
-@RELAXED
-@given(data=st.data())
-def test_damaged_bytes(data: st.DataObject, linear: Run, tmp_path: Path) -> None:
-    """Bytes of the program, of its manifest or of the outputs changed or cut off."""
-    copy = tmp_path / "m.pte"
-    shutil.copyfile(linear.file, copy)
-    shutil.copyfile(m.path_of(linear.file), m.path_of(copy))
-    outputs = as_npz(linear, tmp_path)
-    victim = data.draw(st.sampled_from([copy, Path(m.path_of(copy)), outputs[0]]))
-    raw = bytearray(victim.read_bytes())
-    if data.draw(st.booleans()):
-        raw = raw[: data.draw(st.integers(0, len(raw) - 1))]
-    else:
-        at = data.draw(st.integers(0, len(raw) - 1))
-        raw[at] ^= data.draw(st.integers(1, 255))
-    victim.write_bytes(bytes(raw))
-    outcome(copy, outputs, tmp_path / "dump")

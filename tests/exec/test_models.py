@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import zipfile
 from collections import Counter
 from functools import cache
@@ -14,7 +13,7 @@ import pytest
 
 import refsim
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError, RefsimError, ShapeError
+from refsim.core.errors import GraphError
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_CONV2D
 from refsim.exec.model import Model
 from refsim.formats.pte import read as pte
@@ -53,10 +52,6 @@ def dumped(name: str) -> list[tuple[int, dict, np.ndarray | None]]:
                 raw = archive.read(entry["raw"]) if entry.get("raw") else None
                 found.append((number, entry, None if raw is None else np.frombuffer(raw, np.uint8)))
     return found
-
-
-def test_the_models_are_there() -> None:
-    assert NAMES == ["linear_head", "linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96", "refine_seg"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -165,57 +160,6 @@ def test_every_value_has_one_writer(name: str) -> None:
         for node in graph.q8ta_nodes():
             assert node.call is not None
             assert set(node.inputs) == {a.name for a in node.call.op.of_kind(Kind.INPUT)}
-
-
-def test_wrong_inputs_are_refused() -> None:
-    loaded = model("linear_head")
-    x = io("linear_head")["in0"]
-    for wrong in ([], [x, x], [x[:, :4]], [x.astype(np.float64)]):
-        with pytest.raises(ShapeError):
-            loaded.run(wrong)
-
-
-def test_a_second_run_gives_the_same_bytes() -> None:
-    x = io("mixed_ops")["in0"]
-    first, second = (model("mixed_ops").run([x])[0] for _ in range(2))
-    assert first.tobytes() == second.tobytes()
-
-
-# --- damaged files ---------------------------------------------------------------------------------------
-
-
-def damaged(data: bytes, rng: random.Random) -> bytes:
-    """The file with a few of its bytes flipped, most of them in the flatbuffers that say what to do."""
-    copy = bytearray(data)
-    for _ in range(rng.choice([1, 1, 2, 4])):
-        copy[rng.randrange(len(copy))] ^= 1 << rng.randrange(8)
-    return bytes(copy)
-
-
-@pytest.mark.parametrize(
-    ("name", "count"), [("linear_head", 120), ("linear_head_gemv", 120), ("mixed_ops", 60)]
-)
-def test_damaged_files_give_typed_errors(name: str, count: int, tmp_path: Path) -> None:
-    """Load, and run what still loads: a result or a RefsimError, and nothing else."""
-    whole = (MODELS / f"{name}.pte").read_bytes()
-    x = io(name)["in0"]
-    rng = random.Random(20241108)
-    path = tmp_path / "damaged.pte"
-    outcomes: Counter[str] = Counter()
-    for number in range(count):
-        path.write_bytes(damaged(whole, rng))
-        try:
-            loaded = refsim.load(path)
-            outcomes["loaded"] += 1
-            with np.errstate(all="ignore"):
-                loaded.run([x])
-            outcomes["ran"] += 1
-        except RefsimError as error:
-            outcomes[type(error).__name__] += 1
-            assert len(str(error)) < 1000
-        except Exception as error:
-            raise AssertionError(f"{name}, damage {number}: {type(error).__name__}: {error}") from error
-    assert outcomes["ran"], outcomes
 
 
 def test_a_missing_value_names_the_node() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 import shutil
@@ -18,8 +17,6 @@ import numpy as np
 import pytest
 from device.on_double import run
 from device.simulated import Runtime
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT, copy, environment
 
@@ -487,14 +484,3 @@ def test_damaged_manifests(exported: Path, tmp_path: Path) -> None:
         (tmp_path / programs.MANIFEST).write_text(damaged)
         with pytest.raises(FormatError):
             certify.read(tmp_path)
-
-
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_any_damage_is_a_typed_error(exported: Path, tmp_path: Path, data: st.DataObject) -> None:
-    raw = bytearray((exported / "pte" / programs.MANIFEST).read_bytes())
-    for _ in range(data.draw(st.integers(1, 4))):
-        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
-    (tmp_path / programs.MANIFEST).write_bytes(raw)
-    with contextlib.suppress(RefsimError):
-        certify.check(certify.read(tmp_path), exported / "out", {})

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegates import BUFFER, FLOAT32, INT32, Builder
-from inspected import notes
 
 import refsim
 from refsim.cli import main
@@ -35,10 +34,6 @@ def recorded(path: Path) -> tuple[list[np.ndarray], np.ndarray]:
     """(inputs, what upstream's runtime returned)."""
     arrays = np.load(path.with_suffix(".io.npz"))
     return [arrays["in0"]], arrays["upstream_out0"]
-
-
-def test_there_are_recordings() -> None:
-    assert len(FILES) == 20
 
 
 @FILE
@@ -136,38 +131,6 @@ def test_planes_are_computed_alike_and_the_other_name_means_the_same() -> None:
         (out,) = run_graph(whole, [x], executor)
         each = [run_graph(plane, [part], executor)[0] for part in x]
         assert out.tobytes() == np.array(each).tobytes()
-
-
-@pytest.mark.parametrize(
-    ("data", "text"),
-    [
-        (embedding()[0], "first row of the indices"),
-        (embedding((5,), group=2)[0], "one scale for four neighbours"),
-        (embedding((2, 2, 1, 3))[0], "more than four dims"),
-        (linear(), "first plane"),
-    ],
-)
-def test_inspect_says_what_upstream_does(
-    data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (line,) = notes(data, tmp_path, capsys)
-    assert text in line and "upstream" in line
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        embedding((5,))[0],
-        embedding(buffer=True)[0],
-        embedding((1, 5))[0],
-        linear((3, 32)),
-        linear((1, 3, 32)),
-    ],
-)
-def test_what_upstream_does_right_has_no_note(
-    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert not notes(data, tmp_path, capsys)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from delegates import Builder
-from inspected import notes
 
 import refsim
 from refsim.cli import main
@@ -105,14 +104,6 @@ def test_a_gemv_has_several_rows() -> None:
 def test_shapes_that_mean_nothing(small: tuple[int, ...], need: str) -> None:
     with pytest.raises(RefsimError, match=need):
         graph_of(broadcasting(small=small))
-
-
-@pytest.mark.parametrize(("data", "text"), [(broadcasting(), "broadcasts"), (rows(), "row 0 only")])
-def test_inspect_says_what_upstream_does(
-    data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (line,) = notes(data, tmp_path, capsys)
-    assert text in line and "upstream" in line
 
 
 def test_bisect_names_the_defect(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

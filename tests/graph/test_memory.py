@@ -99,27 +99,11 @@ def test_an_operator_reads_all_but_its_last_argument() -> None:
     }, "2 is read and never written; 5 is stored"
 
 
-def test_memory_of_objects_is_that_of_the_largest() -> None:
-    values = (tensor(4, mem=3), tensor(8, mem=3), tensor(2, mem=0), tensor(1), tensor(1), tensor(0, mem=1))
-    graph = VkGraph(
-        "0", chain(("a", (0, 2)), ("b", (2, 1)), ("c", (1, 3)), ("d", (3, 4))), values, (0, 5), (4,)
-    )
-    assert memory.total(graph) == (32 + 8 + 4 + 4, 16 + 32 + 8 + 4 + 4)
-    alone = memory.with_objects(graph, {2: 7})
-    assert [v.mem_obj_id for v in alone.values if isinstance(v, VkTensor)] == [-1, -1, 7, -1, -1, -1]
-    assert memory.total(VkGraph("0", (), values[5:], (0,), (0,))) == (0, 0)
-
-
 def line(*objects: int) -> VkGraph:
     """x0 -> x1 -> x2 -> ..., each in the object given."""
     values = tuple(tensor(8, mem=mem) for mem in objects)
     calls = chain(*(("op", (n, n + 1)) for n in range(len(objects) - 1)))
     return VkGraph("0", calls, values, (0,), (len(objects) - 1,))
-
-
-@pytest.mark.parametrize("objects", [(0, 1, 0, 1), (0, 1, 2, 0), (-1, -1, -1, -1), (3, 1, 3, 7)])
-def test_sound(objects: tuple[int, ...]) -> None:
-    memory.check(line(*objects))
 
 
 @pytest.mark.parametrize(

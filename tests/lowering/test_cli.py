@@ -47,15 +47,6 @@ def test_writes_what_run_and_compare_read(tmp_path: Path, capsys: pytest.Capture
     assert Done(capsys, "inspect", folder / "delegate1.bin").status == 0
 
 
-def test_says_what_the_runtime_will_refuse(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "g")
-    told = f"refsim check {tmp_path / 'g' / 'model.pte'}"
-    assert done.out.splitlines()[-1].startswith("check: 0 errors, 0 warnings, 0 notes")
-    assert done.out.endswith(f"see {told}\n")
-    assert Done(capsys, *told.split()[1:]).status == 0
-    assert "check: " not in Done(capsys, "lower", MIXED).out
-
-
 def test_writes_only_what_a_runtime_loads_and_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -113,13 +104,6 @@ class Doubled(torch.nn.Module):
         return self.conv(x) * 2
 
 
-def test_a_name_that_ends_in_pte_is_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    done = Done(capsys, "lower", MIXED, "-o", tmp_path / "m.pte", "--json")
-    assert done.status == 0 and [p.name for p in tmp_path.iterdir()] == ["m.pte"]
-    assert json.loads(done.out)["files"] == [{"file": "m.pte", "bytes": (tmp_path / "m.pte").stat().st_size}]
-    assert Done(capsys, "check", tmp_path / "m.pte").status == 0
-
-
 def test_a_float_program_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "float.pt2"
     torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 4, 8, 8),)), path)
@@ -138,20 +122,6 @@ def test_blocked_operators_stay_outside(tmp_path: Path, capsys: pytest.CaptureFi
     assert [row["code"] for row in content["refused"]] == ["blocked"]
     assert content["idle_blocks"] == ["aten.convolution.default"]
     assert Done(capsys, "lower", path, "--block", "aten.nonesuch").status == 2
-
-
-@pytest.mark.parametrize(("only", "operator"), [(None, "q8ta_conv2d_pw"), ((), "aten.convolution")])
-def test_names_what_the_runtime_will_get_wrong(
-    only: tuple[object, ...] | None, operator: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = {} if only is None else {"only": only}
-    for groups in (1, 2):
-        path = tmp_path / f"{groups}.pt2"
-        module = torch.nn.Conv2d(16, 16, 1, groups=groups)
-        torch.export.save(quantize(module, (torch.randn(1, 16, 4, 6),), **given), path)
-        content = json.loads(Done(capsys, "lower", path, "--json").out)
-        assert [row["operator"] for row in content["defects"]] == [operator] * (groups - 1)
-        assert ("wrong on ExecuTorch's runtime: 1" in Done(capsys, "lower", path).out) is (groups == 2)
 
 
 class Scaled(torch.nn.Module):
@@ -196,15 +166,6 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert first["statistics"]["memory_bytes"] < first["statistics"]["memory_bytes_unshared"]
     stored = json.loads((tmp_path / "report.json").read_text())
     assert stored["delegates"] == content["delegates"]
-
-
-def test_text(capsys: pytest.CaptureFixture[str]) -> None:
-    out = Done(capsys, "lower", MIXED).out
-    assert "steps: delegate 0, aten.mean.dim, delegate 1" in out
-    assert (
-        "mean  aten.mean.dim  arguments  the operator does not take these arguments; got dims [2, 3]" in out
-    )
-    assert "transitions: 0" in out and "wrote" not in out
 
 
 @pytest.mark.parametrize(

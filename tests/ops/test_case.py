@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.core.qmath import CANONICAL, NVIDIA
 from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
@@ -51,11 +50,6 @@ def test_samples_are_legal_small_and_varied(name: str) -> None:
     assert len(layouts) >= min(3, len(OPS[name].output.layouts) * len(OPS[name].args[0].layouts))
 
 
-def test_unknown_operator() -> None:
-    with pytest.raises(UnknownOperatorError, match="q8ta_sub"):
-        bind(Case("q8ta_sub", {}, {}, "4W"))
-
-
 def test_constants_do_not_depend_on_the_target() -> None:
     case = WEIGHTED[0].sample(Rng(3))
     plain, other = bind(case, Target(CANONICAL)), bind(case, Target(NVIDIA))
@@ -85,8 +79,3 @@ def test_outputs_use_the_range() -> None:
             inner += int((np.abs(values.astype(int)) < 127).sum())
             total += values.size
         assert inner > total / 4, op.name
-
-
-def test_unknown_style() -> None:
-    with pytest.raises(ParameterError, match="unknown data style; got 'loud', need random, "):
-        bind(replace(WEIGHTED[0].sample(Rng(0)), style="loud"))

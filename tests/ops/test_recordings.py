@@ -15,7 +15,6 @@ import pytest
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import RefsimError, ShapeError
 from refsim.core.qmath import LAVAPIPE, NVIDIA
-from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.formats.recordings import ELEMENT, WRITTEN, RecordedDifferences, Recording, read, staged_inputs
 from refsim.ops.base.binding import BoundCase
@@ -212,26 +211,6 @@ def test_defined_bytes_do_not_follow_the_inputs_padding(recording: Recording) ->
         assert not recording.differences(ours, recording.inpad7b, call).size
     else:
         assert not (moved & call.device_defined()).any()
-
-
-@each([r for r in RECORDINGS if r.layouts])
-def test_layout_metadata(recording: Recording) -> None:
-    """Sizes, strides and the hashed layout are those that the device's kernels were given."""
-    shapes = {name: tuple(a["shape"]) for name, a in recording.arguments.items() if "shape" in a}
-    for name, meta in recording.layouts.items():
-        if recording.arguments[name].get("storage") == "texture3d":
-            continue  # blocks of four texels, which a float buffer does not have
-        desc = TensorDesc(tuple(meta["sizes"]), recording.arguments[name]["layout"])
-        assert desc.shape == shapes[name]
-        rank = len(desc.shape)
-        if rank <= 4:
-            assert list(reversed(desc.strides_whcn))[4 - rank :] == meta["strides"]
-            padded = [b * desc.layout.block_extent(d) for d, b in enumerate(desc.blocks_whcn)]
-            assert list(reversed(padded)) == [1] * (4 - len(meta["padded_sizes"])) + meta["padded_sizes"]
-        theirs = int(meta["hashed_layout"], 16)
-        assert desc.hashed >> 16 == theirs >> 16
-        if rank == 4:  # with fewer dims upstream orders those that are there, then the rest
-            assert desc.hashed == theirs
 
 
 @each([r for r in RECORDINGS if r.scratch is not None])

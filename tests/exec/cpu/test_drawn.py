@@ -20,17 +20,6 @@ def test_what_is_chosen_for_drawn_sizes_is_what_is_written_down(machine: tuple[s
     assert drawn.lines(machine) == drawn.path(machine).read_text().splitlines()
 
 
-def test_every_processor_draws_other_sizes_and_takes_every_route_of_its_own() -> None:
-    lines = {machine: drawn.path(machine).read_text().splitlines() for machine in planned.MACHINES}
-    sizes = [{line.split(":")[0] for line in found if " to " in line} for found in lines.values()]
-    assert all(not a & b or len(a & b) < len(a) // 8 for a in sizes for b in sizes if a is not b)
-    for (isa, _), found in lines.items():
-        taken = {line.rpartition(": ")[2] for line in found if " to " in line}
-        assert {"winograd4", "winograd2", "gemm", "depthwise", "via_nhwc", "transpose"} <= taken
-        assert ("amx" in taken) == (isa == "amx")
-        assert ("gemm8" in taken) == (isa in ("avx2", "avx512vbmi", "amx"))
-
-
 def test_a_bound_that_no_layer_of_a_network_lies_at_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer input channels than two vectors hold: the vectors decide how large a block of tiles is, not the words."""
     machine = ("avx512vbmi", 4)

@@ -44,9 +44,3 @@ def test_every_module_has_a_row_and_imports_none_below_it() -> None:
         for name in free:
             del left[name]
     assert not left, f"in a circle: {sorted(left)}"
-
-
-def test_the_package_says_so() -> None:
-    assert package.__doc__ is not None
-    for row, names in zip(package.__doc__.split("\n- ")[1:], ROWS, strict=True):
-        assert all(f"``{name}``" in row for name in names.split()), row

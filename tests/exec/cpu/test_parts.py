@@ -11,13 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra import numpy as hnp
 
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, compiled
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.depthwise.prepack import groups
-from refsim.exec.cpu.dot import safe
 from refsim.exec.cpu.ir import I32, I64, PTR, ModuleText, Value, vec
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.job import Arguments, Job, combine
@@ -73,20 +71,6 @@ def test_groups_cover_all_channels_and_end_at_the_last(isa, channels: int) -> No
             whole[order(isa.lanes)] = group
             expected = np.minimum(first + np.arange(VECTORS * g.lanes), channels - 1)
             assert np.array_equal(whole, np.tile(expected, isa.lanes // g.lanes))
-
-
-@given(hnp.arrays(np.int8, st.tuples(st.integers(1, 5), st.just(4)), elements=st.integers(-128, 127)))
-def test_safe_weights_add_up_and_cannot_saturate(weight: np.ndarray) -> None:
-    first, second = safe(weight)
-    assert np.array_equal(first.astype(int) + second, weight)
-    for part in (first, second):
-        pairs = part.reshape(-1, 2).astype(int)
-        # the least and the most that unsigned bytes can make of a pair
-        assert (255 * np.minimum(pairs, 0).sum(1) >= -(2**15)).all()
-        assert (255 * np.maximum(pairs, 0).sum(1) < 2**15).all()
-    pairs = weight.reshape(-1, 2).astype(int)
-    kept = (np.maximum(pairs, 0).sum(1) <= 128) & (np.minimum(pairs, 0).sum(1) >= -128)
-    assert not second.reshape(-1, 2)[kept].any(), "weights that cannot saturate are not split"
 
 
 @pytest.mark.skipif(not WIDEST.maddubs, reason=f"{WIDEST.name} has no saturating byte products")

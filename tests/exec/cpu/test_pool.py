@@ -99,24 +99,6 @@ def test_mean(seed: int) -> None:
     check(pooled(MEAN, (n, c, h, w), args, (n, c, 1, 1), before, after, view=view, clamp=clamp), seed)
 
 
-@pytest.mark.parametrize("clamp", CLAMPS[1:])
-def test_clamps_alone(clamp: tuple[float, float]) -> None:
-    b = Builder()
-    before, after = (0.05, 3), (0.0007, -5)
-    x = b.convert("q8ta_quantize", b.tensor((1, 8, 5, 6), F32, WIDTH_PACKED), before, PACKED_4C)
-    x = b.convert("q8ta_dequantize", x, before, WIDTH_PACKED)
-    x = b.float(CLAMP, (Ref(x), *clamp), (1, 8, 5, 6))
-    x = b.convert("q8ta_quantize", x, after, PACKED_4C)
-    graph = b.graph((b.convert("q8ta_dequantize", x, after, WIDTH_PACKED),))
-    given = Rng(1).uniform(-6.0, 6.0, (1, 8, 5, 6)).astype(np.float32)
-    executor = NativeExecutor()
-    assert (
-        run_graph(graph, [given], executor)[0].tobytes()
-        == run_graph(graph, [given], EmulatedExecutor())[0].tobytes()
-    )
-    assert len(executor.session(graph).steps) == 3
-
-
 def test_what_is_not_fused() -> None:
     q = (0.05, 3)
     shape, pool = (1, 8, 6, 6), ([2, 2], [2, 2], [0, 0], [1, 1], False)

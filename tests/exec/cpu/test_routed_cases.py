@@ -19,7 +19,6 @@ from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.golden import route_coverage, rules
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.prepared import Prepared
-from refsim.ops.base.registry import OPS
 
 ROUTED = [name for name, rule in rules.RULES.items() if any(hard.kind == "routes" for hard in rule.hard)]
 HERE = cpu().isa
@@ -83,17 +82,3 @@ def test_tiles_that_take_the_constants_of_group_0_are_noticed(monkeypatch: pytes
         and not np.array_equal(executor.run_prepared(Prepared(case.call), case.inputs).raw, bytes_)
     }
     assert wrong == {True}
-
-
-def test_tiles_compute_groups_dilations_and_strides() -> None:
-    """What the matrix unit takes by itself, where there is one."""
-    taken = [
-        choice.context.conv
-        for op in ROUTED
-        if OPS[op].expand is None or OPS[op].picks
-        for case in bound(op)
-        if (choice := routes.choose(case.call, isa=AMX)).route == routes.AMX
-    ]
-    assert len(taken) > 150
-    assert sum(conv.groups > 1 for conv in taken) > 50
-    assert sum(max(conv.dilation) > 1 for conv in taken) > 30
