@@ -97,14 +97,13 @@ def launch(call: Call) -> Launch:
     weight = call.consts["weight"]
     assert weight is not None
     width, rows = call.out.shape[-1], prod(call.out.shape[:-1])
-    return Launch(
-        shader="embedding_q4gsw",
-        out=call.out,
-        spec=SPEC.pack(call.tensors),
-        push=PUSH.pack(call.tensors, ROWS=rows, GROUP=call.params.group_size, TABLE_ROWS=len(weight)),
-        global_size=(width, min(rows, PLANE_ROW), -(-rows // PLANE_ROW)),
-        local=(8, 8, 1),
-        tile=(4, 1, 1),
+    return call.launched(
+        (width, min(rows, PLANE_ROW), -(-rows // PLANE_ROW)),
+        (8, 8, 1),
+        (4, 1, 1),
+        ROWS=rows,
+        GROUP=call.params.group_size,
+        TABLE_ROWS=len(weight),
     )
 
 

@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -92,16 +92,14 @@ OP = OpSpec(
     serialized="",
     family=Family.STAGE_OUT,
     args=(
-        elementwise.tensor("x", INT8_LAYOUTS),
+        Arg("x", Kind.INPUT, INT8_LAYOUTS),
         Arg("out", Kind.OUTPUT, (PACKED_4W,), contiguous=True),
     ),
     params=Params,
     define=define,
     out_shape=out_shape,
     padding=padding,
-    kernel=Kernel(
-        run=kernel, launch=elementwise.launch, push=PUSH, spec=SPEC, work_item=elementwise.work_item
-    ),
+    kernel=elementwise.words(kernel, PUSH, SPEC),
     cases=CaseRule(
         640,
         ranked_input,

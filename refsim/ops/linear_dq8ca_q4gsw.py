@@ -183,16 +183,15 @@ def launch(call: Call) -> Launch:
     out, k = call.out.shape, call.descs["x"].shape[-1]
     bits = call.target.profile.flags | HAS_BIAS * (call.consts["bias"] is not None)
     single = out[-2] == 1
-    return Launch(
-        shader=NAME,
-        out=call.out,
-        spec=(),
-        push=PUSH.pack(
-            call.tensors, M=out[-2], OUTPUTS=out[-1], K4=k // 4, GROUP4=call.params.group // 4, FLAGS=bits
-        ),
-        global_size=(out[-1], prod(out[:-1]), 1),
-        local=(1, 1, LANES) if single else (64, 1, 1),
-        tile=(4, 1, 1) if single else (1, 1, 1),
+    return call.launched(
+        (out[-1], prod(out[:-1]), 1),
+        (1, 1, LANES) if single else (64, 1, 1),
+        (4, 1, 1) if single else (1, 1, 1),
+        M=out[-2],
+        OUTPUTS=out[-1],
+        K4=k // 4,
+        GROUP4=call.params.group // 4,
+        FLAGS=bits,
     )
 
 

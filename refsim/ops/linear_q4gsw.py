@@ -142,21 +142,15 @@ def launch(call: Call) -> Launch:
     """Global size: outputs x rows. For one row, the invocations along z are the lanes."""
     out, rows = call.out.shape[-1], prod(call.out.shape[:-1])
     lanes = lanes_of(rows_of(call.out.shape), out)
-    push = PUSH.pack(
-        call.tensors,
+    return call.launched(
+        (out, rows, 1),
+        (8, 8, 1) if lanes == 1 else (GROUP_LANES // lanes, 1, lanes),
+        (4, 4, 1) if lanes == 1 else (COLUMNS, 1, 1),
+        spec={"LANES": lanes},
         K4=call.descs["x"].shape[-1] // 4,
         ROWS=rows,
         GROUP4=call.params.group_size // 4,
         FLAGS=call.target.profile.flags | HAS_BIAS * (call.consts["bias"] is not None),
-    )
-    return Launch(
-        shader="linear_q4gsw",
-        out=call.out,
-        spec=SPEC.pack(call.tensors, LANES=lanes),
-        push=push,
-        global_size=(out, rows, 1),
-        local=(8, 8, 1) if lanes == 1 else (GROUP_LANES // lanes, 1, lanes),
-        tile=(4, 4, 1) if lanes == 1 else (COLUMNS, 1, 1),
     )
 
 

@@ -18,13 +18,11 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import float_linear, linear
-from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
+from refsim.ops.base.spec import Call, Part, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -76,36 +74,21 @@ EXAMPLE = Case(
     features={"out_channels": 7, "bias": True},
 )
 
-OP = OpSpec(
-    name=Params.where,
+OP = linear.operator(
+    Params,
     serialized="et_vk.linear_q8ta_q8csw.default",
     family=Family.FLOAT_LINEAR,
-    args=(
-        Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
-        *float_linear.ARGS,
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
-    ),
-    params=Params,
+    args=float_linear.args(WIDTH_PACKED),
     define=define,
-    out_shape=linear.out_shape,
     padding=no_padding,
     expand=expand,
-    prepack=linear.prepack,
-    check=linear.check,
-    cases=CaseRule(
-        960,
+    cases=linear.rule(
         float_linear.golden,
-        hard=linear.hard(float_linear.golden),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 1280), out_channels=1000),
-        refused=(
-            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
-        ),
-        constants=linear.constants,
+        EXAMPLE,
+        dict(x=(1, 1280), out_channels=1000),
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
     ),
-    channel_dim=-1,
-    epilogue=linear.EPILOGUE,
     upstream=Upstream(defects=(FIRST_PLANE,), if_quantized=IF_QUANTIZED, resize=STALE_ROWS),
 )

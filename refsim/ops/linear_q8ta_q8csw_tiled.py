@@ -17,15 +17,13 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, dot4, f32_bits
 from refsim.core.launch import Launch
-from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H, W
+from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.ops.base import epilogue, float_linear, linear
-from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec
+from refsim.ops.base.spec import Call, Kernel
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -53,16 +51,8 @@ def launch(call: Call) -> Launch:
     w, h, c, n = call.out.sizes_whcn
     k4 = call.descs["x"].shape[-1] // 4
     shape = tile_config(h * c * n, -(-w // 4), k4)
-    return Launch(
-        shader=Params.where,
-        out=call.out,
-        spec=SPEC.pack(call.tensors),
-        push=PUSH.pack(call.tensors, K4=k4, **float_linear.epilogue_words(call)),
-        global_size=(h * c * n, -(-w // 4), 1),
-        local=shape.local,
-        tile=shape.tile,
-        variant=shape.name,
-    )
+    words = float_linear.epilogue_words(call)
+    return call.launched((h * c * n, -(-w // 4), 1), shape.local, shape.tile, shape.name, K4=k4, **words)
 
 
 @emulated_kernel
@@ -93,37 +83,20 @@ EXAMPLE = Case(
     features={"out_channels": 7, "bias": True},
 )
 
-OP = OpSpec(
-    name=Params.where,
+OP = linear.operator(
+    Params,
     serialized="",
     family=Family.FLOAT_LINEAR,
-    args=(
-        Arg("x", Kind.INPUT, (PACKED_4H4W,)),
-        *float_linear.ARGS,
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
-    ),
-    params=Params,
+    args=float_linear.args(PACKED_4H4W),
     define=define,
-    out_shape=linear.out_shape,
     padding=no_padding,
-    kernel=Kernel(
-        run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=linear.work_item, variants=TILE_CONFIGS
-    ),
-    prepack=linear.prepack,
-    check=linear.check,
-    cases=CaseRule(
-        960,
+    kernel=Kernel(kernel, launch, PUSH, SPEC, linear.work_item, TILE_CONFIGS),
+    cases=linear.rule(
         float_linear.golden,
-        hard=linear.hard(float_linear.golden),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-        refused=(
-            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-            EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
-        ),
-        constants=linear.constants,
+        EXAMPLE,
+        dict(x=(64, 512), out_channels=512),
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
     ),
-    channel_dim=-1,
-    epilogue=linear.EPILOGUE,
 )

@@ -24,7 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, CaseSlot, Hard, Made, ranked_shape
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -108,15 +108,13 @@ OP = OpSpec(
     args=(
         Arg("x", Kind.INPUT, (PACKED_4W,), contiguous=True),
         Arg("shape"),
-        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
+        Arg("out", Kind.OUTPUT, INT8_LAYOUTS),
     ),
     params=Params,
     define=define,
     out_shape=out_shape,
     padding=padding,
-    kernel=Kernel(
-        run=kernel, launch=elementwise.launch, push=PUSH, spec=SPEC, work_item=elementwise.work_item
-    ),
+    kernel=elementwise.words(kernel, PUSH, SPEC),
     cases=CaseRule(
         640,
         golden,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,22 +18,15 @@ from refsim.core import index
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch
-from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import (
     bounded,
-    bounds_bits,
-    check_scale,
-    check_zero_point,
     f32,
     inv_scale,
     mul_add,
     requant_added,
 )
-from refsim.core.tensor import MAX_RANK
-from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Kind
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
@@ -45,15 +39,16 @@ from refsim.ops.base.case_rule import (
     twins,
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS, Defect
-from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Affine, Family, Term
+from refsim.ops.base.traits import Affine, Term
 
 
 @dataclass(frozen=True)
 class Params:
     """Scales and zero points of a, b and the output, and the factor of b."""
+
+    where: ClassVar[str] = "q8ta_add"
 
     a_scale: float
     a_zp: int
@@ -64,12 +59,10 @@ class Params:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        for name in ("a", "b", "out"):
-            check_scale("q8ta_add", f"{name}_scale", getattr(self, f"{name}_scale"))
-            check_zero_point("q8ta_add", f"{name}_zp", getattr(self, f"{name}_zp"))
+        quantized.check(self)
         if self.alpha and not 2.0**-30 <= abs(self.alpha) <= 2.0**30:
             raise ParameterError(
-                "q8ta_add", "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30"
+                self.where, "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30"
             )
 
 
@@ -118,21 +111,6 @@ PUSH = PushWords(
 SPEC = SpecWords(*map(hashed, ("OUT", "A", "B")), *map(vectors, ("OUT", "A", "B")))
 OUT, A, B, A_SCALE, A_ZP, B_SCALE, B_ZP, INV, ZP, ALPHA, FLAGS = PUSH.offsets
 OUT_HASH, A_HASH, B_HASH, *_ = SPEC.offsets
-
-
-def launch(call: Call) -> Launch:
-    p = call.params
-    return elementwise.launch_tiles(
-        call,
-        A_SCALE=np.float32(p.a_scale),
-        A_ZP=p.a_zp,
-        B_SCALE=np.float32(p.b_scale),
-        B_ZP=p.b_zp,
-        INV=inv_scale(p.out_scale),
-        ZP=p.out_zp,
-        ALPHA=np.float32(p.alpha),
-        FLAGS=call.target.profile.flags | bounds_bits(call.bounds),
-    )
 
 
 @emulated_kernel
@@ -205,32 +183,15 @@ EXAMPLE = Case(
     "4W4C",
 )
 
-MODULE = ModuleCall(
-    shaders=plain("q8ta_add_buffer"),
-    bindings=("out", "a", "b", "meta:out", "meta:a", "meta:b"),
-    push=("a_scale", "a_zp", "b_scale", "b_zp", "inv_out_scale", "out_zp", "alpha"),  # alpha is not declared
-    spec=("layout:out", "layout:a", "layout:b", "config:out"),
-    global_size="blocks:out",
-    local_size="blocked:out",
-)
-
-OP = OpSpec(
-    name="q8ta_add",
+OP = elementwise.operator(
+    Params,
+    inputs=("a", "b"),
     serialized="et_vk.q8ta_add.default",
-    family=Family.ELEMENTWISE,
-    args=(
-        elementwise.tensor("a", INT8_LAYOUTS),
-        elementwise.tensor("b", INT8_LAYOUTS),
-        *elementwise.params("a_scale", "a_zp", "b_scale", "b_zp", "out_scale", "out_zp", "alpha"),
-        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
-    ),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
-    padding=elementwise.padding_unspecified,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    affine=affine,
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     check=check,
-    max_rank=MAX_RANK,
+    clamps=True,
     cases=CaseRule(
         2240,
         golden,
@@ -243,8 +204,9 @@ OP = OpSpec(
             EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
         ),
     ),
-    sync=("a", "b", "out"),
-    affine=affine,
-    clamps=True,
-    upstream=Upstream(module=MODULE, defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS), beyond=beyond),
+    upstream=Upstream(
+        elementwise.module("q8ta_add_buffer", Params, "a", "b"),  # alpha is pushed, and not declared
+        defects=(ALPHA_IGNORED, FIRST_OF_FOUR_DIMS),
+        beyond=beyond,
+    ),
 )

@@ -18,12 +18,11 @@ from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
-from refsim.ops.base.host.row import ModuleCall, plain
+from refsim.ops.base.host.row import plain
 from refsim.ops.base.padding import Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -74,30 +73,16 @@ EXAMPLE = Case(
     "4C1W",
 )
 
-MODULE = ModuleCall(
-    shaders=plain("q8ta_clone"),
-    bindings=("out", "x", "meta:out", "meta:x"),
-    spec=("layout:x", "layout:out", "config:x/out", "config:out/x"),
-    global_size="blocks:x/out",
-    local_size="blocked:x/out",
-)
-
 OP = OpSpec(
     name="q8ta_clone",
     serialized="aten.clone.default",
     family=Family.RELAYOUT,
-    args=(elementwise.tensor("x", INT8_LAYOUTS), elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT)),
+    args=elementwise.args(Params, x=INT8_LAYOUTS, out=INT8_LAYOUTS),
     params=Params,
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    kernel=Kernel(
-        run=kernel,
-        launch=elementwise.launch_tiles,
-        push=PUSH,
-        spec=SPEC,
-        work_item=elementwise.tile_work_item,
-    ),
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=CaseRule(
         1600,
         ranked_input,
@@ -106,5 +91,5 @@ OP = OpSpec(
         bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
         refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),),
     ),
-    upstream=Upstream(module=MODULE, resize=STALE_ROWS),
+    upstream=Upstream(elementwise.module_between(plain("q8ta_clone")), resize=STALE_ROWS),
 )

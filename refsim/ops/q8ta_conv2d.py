@@ -14,14 +14,10 @@ from math import prod
 import numpy as np
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, Layout
-from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases
-from refsim.ops.base.case_rule import CaseRule
-from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
+from refsim.ops.base.spec import Call, OpSpec, Part
 from refsim.ops.base.target import MANY_IMAGES, ONE_IMAGE, Target
-from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -92,32 +88,20 @@ def expand(call: Call) -> Sequence[Part]:
 
 EXAMPLE = conv_cases.example("q8ta_conv2d")
 
-OP = OpSpec(
-    name="q8ta_conv2d",
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d.default",
-    family=Family.CONVOLUTION,
-    args=conv.args(),
-    params=Params,
     define=define,
-    out_shape=conv.out_shape,
-    padding=conv.padding,
     expand=expand,
-    prepack=conv.prepack,
-    check=conv.check,
     input_layout=input_layout,
-    cases=CaseRule(
+    cases=conv_cases.rule(
         1440,
         conv_cases.golden,
-        hard=conv_cases.hard(conv_cases.golden),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(
-            x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)
-        ),
-        refused=conv_cases.refused(EXAMPLE),
-        constants=conv_cases.constants,
+        EXAMPLE,
+        dict(x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)),
+        conv_cases.refused(EXAMPLE),
     ),
-    min_rank=3,
     clamps=True,
     picks=True,
-    upstream=Upstream(defects=(FIRST_BATCH,), resize=BOUND_BATCH),
+    upstream=conv.upstream(None),
 )

@@ -18,7 +18,6 @@ from refsim.core.lanes import add_lanes, splat
 from refsim.core.launch import Launch, column_local
 from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
-from refsim.core.resize import BOUND_BATCH
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
@@ -38,10 +37,9 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
-from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, Kernel
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family
 
@@ -116,15 +114,12 @@ def launch(call: Call) -> Launch:
     rows = ROWS if c // 4 * -(-w // 4) * row_groups >= MANY else FEW_ROWS
     window = conv.WindowVariant(p.kernel_size, p.stride, p.padding[1], rows)
     built = p.dilation == (1, 1) and window in WINDOWS
-    return Launch(
-        shader=call.op.name,
-        out=call.out,
-        spec=SPEC.pack(call.tensors),
-        push=conv.push_words(call),
-        global_size=(c // 4, w, row_groups * ROWS),
-        local=column_local(call.out, 4),
-        tile=(1, COLUMNS, rows if built else FEW_ROWS),
-        variant=window.name if built else "",
+    return call.launched(
+        (c // 4, w, row_groups * ROWS),
+        column_local(call.out, 4),
+        (1, COLUMNS, rows if built else FEW_ROWS),
+        window.name if built else "",
+        **conv.values(call),
     )
 
 
@@ -201,18 +196,14 @@ MODULE = conv.module((Shader("q8ta_conv2d_dw_float", textures=("weight",)),), "d
     global_size="w4,n*h,c4", local_size="depthwise_narrow", told_by="q8ta_conv2d_pw"
 )
 
-OP = OpSpec(
-    name=Params.where,
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d_dw.default",
     family=Family.DEPTHWISE,
     args=conv.args(weight_channels=2),
-    params=Params,
     define=define,
     out_shape=out_shape,
-    padding=conv.padding,
-    kernel=Kernel(
-        run=kernel, launch=launch, push=conv.PUSH, spec=SPEC, work_item=work_item, variants=WINDOWS
-    ),
+    kernel=Kernel(kernel, launch, conv.PUSH, SPEC, work_item, WINDOWS),
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,
@@ -228,8 +219,7 @@ OP = OpSpec(
         ),
         constants=constants,
     ),
-    min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
-    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH),
+    upstream=conv.upstream(MODULE),
 )

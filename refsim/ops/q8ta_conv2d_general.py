@@ -16,9 +16,7 @@ from refsim.core import index
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_dot4, splat
 from refsim.core.layout import C, H, W
-from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -36,12 +34,10 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
-from refsim.ops.base.defect import FIRST_BATCH
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -91,36 +87,19 @@ MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
     global_size="w4,n*h,c4", local_size="conv_narrow", told_by="q8ta_conv2d_pw"
 )
 
-OP = OpSpec(
-    name=Params.where,
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d_general.default",
-    family=Family.CONVOLUTION,
-    args=conv.args(),
-    params=Params,
     define=define,
-    out_shape=conv.out_shape,
-    padding=conv.padding,
-    kernel=Kernel(
-        run=kernel,
-        launch=conv.launch,
-        push=conv.PUSH,
-        spec=conv.SPEC,
-        work_item=conv.work_item,
-        variants=TILE_CONFIGS,
-    ),
-    prepack=conv.prepack,
-    check=conv.check,
-    cases=CaseRule(
+    kernel=conv.kernel(kernel),
+    cases=conv_cases.rule(
         1440,
         conv_cases.golden,
-        hard=conv_cases.hard(conv_cases.golden),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
-        refused=conv_cases.refused(EXAMPLE),
-        constants=conv_cases.constants,
+        EXAMPLE,
+        dict(x=(1, 64, 28, 28), out_channels=64),
+        conv_cases.refused(EXAMPLE),
     ),
-    min_rank=3,
     epilogue=EPILOGUE,
     matrix=conv.matrix,
-    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH, exported=False),
+    upstream=conv.upstream(MODULE, exported=False),
 )

@@ -11,16 +11,14 @@ from dataclasses import asdict, dataclass, replace
 import numpy as np
 
 from refsim.core.errors import ShapeError
-from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
-from refsim.ops.base.defect import FIRST_BATCH
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call, OpSpec, Part, Upstream
+from refsim.ops.base.spec import Call, Part
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -67,35 +65,22 @@ def golden(slot: CaseSlot) -> Made:
 
 EXAMPLE = conv_cases.example(Params.where, "4C")
 
-MODULE = ModuleCall(packing={"weight": MATRIX})
-
-OP = OpSpec(
-    name=Params.where,
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d_im2col.default",
-    family=Family.CONVOLUTION,
-    args=conv.args(),
-    params=Params,
     define=define,
-    out_shape=conv.out_shape,
-    padding=conv.padding,
     expand=expand,
-    prepack=conv.prepack,
     check=check,
-    cases=CaseRule(
+    cases=conv_cases.rule(
         1440,
         golden,
-        hard=conv_cases.hard(golden, whole_words=True),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 28, 28), out_channels=64),
-        refused=(
-            *conv_cases.refused(EXAMPLE),
-            EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
-        ),
-        constants=conv_cases.constants,
+        EXAMPLE,
+        dict(x=(1, 64, 28, 28), out_channels=64),
+        (*conv_cases.refused(EXAMPLE), EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6))),
+        whole_words=True,
     ),
-    min_rank=3,
     epilogue=EPILOGUE,
     any_channels=False,
     matrix=conv.matrix,
-    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH, exported=False),
+    upstream=conv.upstream(ModuleCall(packing={"weight": MATRIX}), exported=False),
 )

@@ -18,18 +18,16 @@ from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
-from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -118,13 +116,7 @@ def golden(slot: CaseSlot) -> Made:
     return params, conv_cases.golden_image(slot, params, channels), features
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(1, 1)),
-    {"x": ((2, 8, 7, 9), "4W4C")},
-    "4W4C",
-    features={"out_channels": 12, "bias": True},
-)
+EXAMPLE = conv_cases.example(Params.where, "4W4C", kernel_size=(1, 1))
 
 #: Later releases compute all batches, and take the first row of a tile from the push words.
 MODULE = ModuleCall(
@@ -146,40 +138,25 @@ MODULE = MODULE.since(global_size="c4,w4,n*h", came_with=f"{Params.where}_unsign
     global_size="c4,w4,n*h",
 )
 
-OP = OpSpec(
-    name=Params.where,
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d_pw.default",
-    family=Family.CONVOLUTION,
     args=conv.args(x_layouts=(PACKED_4W4C,)),
-    params=Params,
     define=define,
-    out_shape=conv.out_shape,
-    padding=conv.padding,
-    kernel=Kernel(
-        run=kernel,
-        launch=conv.launch,
-        push=conv.PUSH,
-        spec=conv.SPEC,
-        work_item=conv.work_item,
-        variants=TILE_CONFIGS,
-    ),
-    prepack=conv.prepack,
-    check=conv.check,
-    cases=CaseRule(
+    kernel=conv.kernel(kernel),
+    cases=conv_cases.rule(
         1280,
         golden,
-        hard=conv_cases.hard(golden, (1, 1)),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 256, 14, 14), out_channels=256),
-        refused=(
+        EXAMPLE,
+        dict(x=(1, 256, 14, 14), out_channels=256),
+        (
             EXAMPLE.refused(ParameterError, "stride", stride=(2, 2)),
             EXAMPLE.refused(LayoutError, "x has a layout", x="4C"),
         ),
-        constants=conv_cases.constants,
+        kernel=(1, 1),
     ),
-    min_rank=3,
     epilogue=EPILOGUE,
     one_tap=True,
     matrix=conv.matrix,
-    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH, GROUPS_IGNORED), resize=BOUND_BATCH),
+    upstream=conv.upstream(MODULE, GROUPS_IGNORED),
 )

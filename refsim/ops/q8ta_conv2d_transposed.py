@@ -17,10 +17,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_dot4, splat
 from refsim.core.launch import Launch
 from refsim.core.layout import C, H, W
-from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import (
     IC4,
     IN_ZP,
@@ -36,12 +34,11 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
-from refsim.ops.base.defect import FIRST_BATCH
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS
+from refsim.ops.base.gemm import POSITIONS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -183,47 +180,30 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(
-        in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1)
-    ),
-    {"x": ((2, 8, 4, 5), "4C1W")},
-    "4C1W",
-    features={"out_channels": 12, "bias": True},
+EXAMPLE = conv_cases.example(Params.where, kernel_size=(4, 4), stride=(2, 2), padding=(1, 1)).changed(
+    x=(2, 8, 4, 5)
 )
 
-MODULE = conv.module(with_dot_product("q8ta_conv2d_transposed"), "transposed")
-
-OP = OpSpec(
-    name=Params.where,
+OP = conv.operator(
+    Params,
     serialized="et_vk.q8ta_conv2d_transposed.default",
-    family=Family.CONVOLUTION,
     args=conv.args(transposed=True),
-    params=Params,
     define=define,
-    out_shape=conv.out_shape,
-    padding=conv.padding,
-    kernel=Kernel(
-        run=kernel, launch=launch, push=conv.PUSH, spec=conv.SPEC, work_item=work_item, variants=TILE_CONFIGS
-    ),
+    kernel=conv.kernel(kernel, launch, work_item),
     prepack=prepack,
-    check=conv.check,
-    cases=CaseRule(
+    cases=conv_cases.rule(
         1440,
         golden,
-        hard=conv_cases.hard(golden, transposed=True),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 14, 14), out_channels=32),
-        refused=(
+        EXAMPLE,
+        dict(x=(1, 64, 14, 14), out_channels=32),
+        (
             EXAMPLE.refused(ParameterError, "dilation", dilation=(2, 2)),
             EXAMPLE.refused(ParameterError, "output_padding", output_padding=(2, 0)),
             EXAMPLE.refused(ShapeError, "do not fill words", groups=2, x=(2, 6, 4, 5)),
         ),
-        constants=conv_cases.constants,
+        transposed=True,
     ),
-    min_rank=3,
     epilogue=EPILOGUE,
     transposed=True,
-    upstream=Upstream(module=MODULE, defects=(FIRST_BATCH,), resize=BOUND_BATCH),
+    upstream=conv.upstream(conv.module(with_dot_product("q8ta_conv2d_transposed"), "transposed")),
 )

@@ -15,17 +15,15 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, f32_bits, lane
-from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import f32
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
-from refsim.ops.base.host.row import ModuleCall, float_tensor
+from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -48,10 +46,6 @@ OUT, X, SCALE, ZP = PUSH.offsets
 OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
-def launch(call: Call) -> Launch:
-    return elementwise.launch_tiles(call, SCALE=np.float32(call.params.scale), ZP=call.params.zp)
-
-
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
@@ -71,29 +65,16 @@ EXAMPLE = Case(
     "CHANNELS_PACKED",
 )
 
-MODULE = ModuleCall(
-    shaders=float_tensor("q8ta_dequantize", "out"),
-    bindings=("out", "x", "meta:out", "meta:x"),
-    push=("scale", "zp"),
-    spec=("layout:out", "layout:x", "config:out/x", "config:x/out"),
-    global_size="blocks:x/out",
-    local_size="blocked:x/out",
-)
-
 OP = OpSpec(
     name="q8ta_dequantize",
     serialized="quantized_decomposed.dequantize_per_tensor.default",
     family=Family.DEQUANTIZE,
-    args=(
-        elementwise.tensor("x", INT8_LAYOUTS),
-        *elementwise.params("scale", "zp", "qmin", "qmax", "dtype", "out_dtype"),
-        elementwise.tensor("out", FLOAT_LAYOUTS, Kind.OUTPUT),
-    ),
+    args=elementwise.args(Params, x=INT8_LAYOUTS, out=FLOAT_LAYOUTS),
     params=Params,
     define=define,
     out_shape=elementwise.same_shape,
     padding=no_padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=CaseRule(
         1200,
         quantized.golden,
@@ -106,5 +87,9 @@ OP = OpSpec(
         ),
     ),
     max_rank=8,
-    upstream=Upstream(module=MODULE),
+    upstream=Upstream(
+        module=elementwise.module_between(
+            float_tensor("q8ta_dequantize", "out"), ("scale", "zp"), order="out/x"
+        )
+    ),
 )

@@ -92,14 +92,12 @@ COLUMNS = 4  # scratch columns of an invocation
 def launch(call: Call) -> Launch:
     """Global size: words of K x scratch columns x (batch, output rows)."""
     w, h, c, n = call.out.sizes_whcn
-    return Launch(
-        shader="q8ta_im2col",
-        out=call.out,
-        spec=conv.SPEC.pack(call.tensors),
-        push=PUSH.pack(call.tensors, **conv.window(call) | {"OC4": 0}, IN_ZP=call.params.in_zp),
-        global_size=(c // 4, w, n * h),
-        local=(16, 4, 1),
-        tile=(1, COLUMNS, 1),
+    return call.launched(
+        (c // 4, w, n * h),
+        (16, 4, 1),
+        (1, COLUMNS, 1),
+        **conv.window(call) | {"OC4": 0},
+        IN_ZP=call.params.in_zp,
     )
 
 

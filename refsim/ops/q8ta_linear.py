@@ -20,12 +20,11 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
-from refsim.ops.base.traits import Family
+from refsim.ops.base.spec import Call, Kernel, Upstream
 
 
 @dataclass(frozen=True)
@@ -35,22 +34,12 @@ class Params(linear.LinearParams):
     where = "q8ta_linear"
 
 
-define = linear.define
-
-
 def launch(call: Call) -> Launch:
     """Global size: rows, with leading dims folded into them, x words of outputs."""
     w, h, c, n = call.out.sizes_whcn
     shape = tile_config(h * c * n, -(-w // 4), call.descs["x"].shape[-1] // 4)
-    return Launch(
-        shader="q8ta_linear",
-        out=call.out,
-        spec=linear.SPEC.pack(call.tensors),
-        push=linear.push_words(call),
-        global_size=(h * c * n, -(-w // 4), 1),
-        local=shape.local,
-        tile=shape.tile,
-        variant=shape.name,
+    return call.launched(
+        (h * c * n, -(-w // 4), 1), shape.local, shape.tile, shape.name, **linear.values(call)
     )
 
 
@@ -94,43 +83,20 @@ EXAMPLE = Case(
     features={"out_channels": 7, "bias": True},
 )
 
-MODULE = linear.module("q8ta_linear", "w8,h4,1", "square")
-
-OP = OpSpec(
-    name="q8ta_linear",
+OP = linear.operator(
+    Params,
     serialized="et_vk.q8ta_linear.default",
-    family=Family.LINEAR,
     args=linear.args(PACKED_4H4W),
-    params=Params,
-    define=define,
-    out_shape=linear.out_shape,
-    padding=linear.padding,
-    kernel=Kernel(
-        run=kernel,
-        launch=launch,
-        push=linear.PUSH,
-        spec=linear.SPEC,
-        work_item=linear.work_item,
-        variants=TILE_CONFIGS,
-    ),
-    prepack=linear.prepack,
-    check=linear.check,
-    cases=CaseRule(
-        960,
+    kernel=Kernel(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item, TILE_CONFIGS),
+    cases=linear.rule(
         golden,
-        hard=linear.hard(golden),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-        refused=(
-            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
-            EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
-            EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
-        ),
-        constants=linear.constants,
+        EXAMPLE,
+        dict(x=(64, 512), out_channels=512),
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
+        EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
     ),
-    channel_dim=-1,
-    epilogue=EPILOGUE,
     matrix=linear.matrix,
-    upstream=Upstream(module=MODULE, defects=(FIRST_PLANE,)),
+    upstream=Upstream(linear.module("q8ta_linear", "w8,h4,1", "square"), defects=(FIRST_PLANE,)),
 )

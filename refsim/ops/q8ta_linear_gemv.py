@@ -19,11 +19,10 @@ from refsim.core.layout import PACKED_4W, W
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
-from refsim.ops.base.traits import Family
+from refsim.ops.base.spec import Call, Kernel, Upstream
 
 
 @dataclass(frozen=True)
@@ -36,19 +35,11 @@ class Params(linear.LinearParams):
 #: From this K on, 64 invocations share it. On an H200, K = 2048 takes 4.6 us with 64, 7.7 with 8; K = 512 5.9 and 5.1.
 SHORT_K = 1024
 
-define = linear.define
-
 
 def launch(call: Call) -> Launch:
     """Global size: one row x words of outputs. The invocations along z divide K among them: fewer share a short K."""
-    return Launch(
-        shader="q8ta_linear_gemv",
-        out=call.out,
-        spec=linear.SPEC.pack(call.tensors),
-        push=linear.push_words(call),
-        global_size=(1, -(-call.out.shape[-1] // 4), 1),
-        local=(1, 8, 64 if call.descs["x"].shape[-1] >= SHORT_K else 8),
-    )
+    lanes = 64 if call.descs["x"].shape[-1] >= SHORT_K else 8
+    return call.launched((1, -(-call.out.shape[-1] // 4), 1), (1, 8, lanes), **linear.values(call))
 
 
 @emulated_kernel
@@ -89,35 +80,26 @@ EXAMPLE = Case(
     features={"out_channels": 7, "bias": True},
 )
 
-MODULE = linear.module("q8ta_linear_gemv", "w8,1,1", "1,1,64")
-
-OP = OpSpec(
-    name="q8ta_linear_gemv",
+OP = linear.operator(
+    Params,
     serialized="et_vk.q8ta_linear_gemv.default",
-    family=Family.LINEAR,
     args=linear.args(PACKED_4W),
-    params=Params,
-    define=define,
-    out_shape=linear.out_shape,
-    padding=linear.padding,
-    kernel=Kernel(run=kernel, launch=launch, push=linear.PUSH, spec=linear.SPEC, work_item=linear.work_item),
-    prepack=linear.prepack,
+    kernel=Kernel(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item),
     check=check,
-    cases=CaseRule(
-        960,
+    cases=linear.rule(
         golden,
-        hard=linear.hard(golden, rows=False),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 2048), out_channels=1000),
-        refused=(
-            EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
-            EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
-            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-        ),
-        constants=linear.constants,
+        EXAMPLE,
+        dict(x=(1, 2048), out_channels=1000),
+        EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
+        EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        rows=False,
     ),
-    channel_dim=-1,
-    epilogue=EPILOGUE,
     one_row=True,
-    upstream=Upstream(defects=(FIRST_ROW,), module=MODULE, beyond=beyond, resize=STALE_ROWS),
+    upstream=Upstream(
+        linear.module("q8ta_linear_gemv", "w8,1,1", "1,1,64"),
+        defects=(FIRST_ROW,),
+        beyond=beyond,
+        resize=STALE_ROWS,
+    ),
 )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.launch import Launch, column_local
 from refsim.core.layout import CHANNELS_PACKED_INT8, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, uint32, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Kind
+from refsim.core.qmath import f32, inv_scale, requant
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, plain
@@ -37,6 +36,8 @@ from refsim.ops.base.traits import Affine, Family, Term
 class Params:
     """Input scale and zero point, the *inverse* of the output's scale, its zero point, and the factor r."""
 
+    where: ClassVar[str] = "q8ta_pixel_shuffle"
+
     in_scale: float
     in_zp: int
     out_inv_scale: float
@@ -44,12 +45,9 @@ class Params:
     upscale: int
 
     def __post_init__(self) -> None:
-        for name in ("in_scale", "out_inv_scale"):
-            check_scale("q8ta_pixel_shuffle", name, getattr(self, name))
-        for name in ("in_zp", "out_zp"):
-            check_zero_point("q8ta_pixel_shuffle", name, getattr(self, name))
+        quantized.check(self)
         if self.upscale < 1:
-            raise ParameterError("q8ta_pixel_shuffle", "upscale is too small", got=self.upscale, need=">= 1")
+            raise ParameterError(self.where, "upscale is too small", got=self.upscale, need=">= 1")
 
     @property
     def moves_bytes(self) -> bool:
@@ -118,21 +116,16 @@ def launch(call: Call) -> Launch:
     p = call.params
     w, h, c, n = call.out.sizes_whcn
     rows = 2 if p.upscale == 2 else 1
-    return Launch(
-        shader=call.op.name,
-        out=call.out,
-        spec=SPEC.pack(call.tensors, MOVES_BYTES=int(p.moves_bytes), R=p.upscale),
-        push=PUSH.pack(
-            call.tensors,
-            IN_SCALE=np.float32(p.in_scale),
-            IN_ZP=p.in_zp,
-            INV=np.float32(p.out_inv_scale),
-            ZP=p.out_zp,
-            FLAGS=call.target.profile.flags,
-        ),
-        global_size=(-(-c // 4), w, n * h),
-        local=column_local(call.out, COLUMNS),
-        tile=(1, COLUMNS, rows),
+    return call.launched(
+        (-(-c // 4), w, n * h),
+        column_local(call.out, COLUMNS),
+        (1, COLUMNS, rows),
+        spec={"MOVES_BYTES": int(p.moves_bytes), "R": p.upscale},
+        IN_SCALE=np.float32(p.in_scale),
+        IN_ZP=p.in_zp,
+        INV=np.float32(p.out_inv_scale),
+        ZP=p.out_zp,
+        FLAGS=call.target.profile.flags,
     )
 
 
@@ -203,11 +196,7 @@ OP = OpSpec(
     name="q8ta_pixel_shuffle",
     serialized="et_vk.q8ta_pixel_shuffle.default",
     family=Family.SHUFFLE,
-    args=(
-        elementwise.tensor("x", CHANNELS_PACKED_INT8),
-        *elementwise.params("in_scale", "in_zp", "out_inv_scale", "out_zp", "upscale"),
-        elementwise.tensor("out", CHANNELS_PACKED_INT8, Kind.OUTPUT),
-    ),
+    args=elementwise.args(Params, x=CHANNELS_PACKED_INT8, out=CHANNELS_PACKED_INT8),
     params=Params,
     define=define,
     out_shape=out_shape,

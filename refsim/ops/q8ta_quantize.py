@@ -17,17 +17,15 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert
-from refsim.core.launch import Launch
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
-from refsim.ops.base.host.row import ModuleCall, float_tensor
+from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -57,11 +55,6 @@ OUT, X, INV, ZP, FLAGS = PUSH.offsets
 OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
-def launch(call: Call) -> Launch:
-    p = call.params
-    return elementwise.launch_tiles(call, INV=inv_scale(p.scale), ZP=p.zp, FLAGS=call.target.profile.flags)
-
-
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
@@ -89,29 +82,16 @@ EXAMPLE = Case(
     "4W4C",
 )
 
-MODULE = ModuleCall(
-    shaders=float_tensor("q8ta_quantize", "x"),
-    bindings=("out", "x", "meta:out", "meta:x"),
-    push=("inv_scale", "zp"),
-    spec=("layout:x", "layout:out", "config:x/out", "config:out/x"),
-    global_size="blocks:x/out",
-    local_size="blocked:x/out",
-)
-
 OP = OpSpec(
     name="q8ta_quantize",
     serialized="quantized_decomposed.quantize_per_tensor.default",
     family=Family.QUANTIZE,
-    args=(
-        elementwise.tensor("x", FLOAT_LAYOUTS),
-        *elementwise.params("scale", "zp", "qmin", "qmax", "dtype"),
-        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
-    ),
+    args=elementwise.args(Params, x=FLOAT_LAYOUTS, out=INT8_LAYOUTS),
     params=Params,
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=CaseRule(
         1440,
         quantized.golden,
@@ -126,5 +106,7 @@ OP = OpSpec(
         ),
     ),
     max_rank=8,
-    upstream=Upstream(module=MODULE),
+    upstream=Upstream(
+        module=elementwise.module_between(float_tensor("q8ta_quantize", "x"), ("inv_scale", "zp"))
+    ),
 )

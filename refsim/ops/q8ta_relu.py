@@ -15,13 +15,9 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch
-from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant_added
-from refsim.core.tensor import MAX_RANK
-from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Kind
+from refsim.core.qmath import f32, inv_scale, requant_added
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
@@ -34,25 +30,16 @@ from refsim.ops.base.case_rule import (
     twins,
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
-from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Affine, Family, Term
+from refsim.ops.base.traits import Affine, Term
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(quantized.InOutParams):
     """Scale and zero point of the input and of the output."""
 
-    in_scale: float
-    in_zp: int
-    out_scale: float
-    out_zp: int
-
-    def __post_init__(self) -> None:
-        for name in ("in", "out"):
-            check_scale("q8ta_relu", f"{name}_scale", getattr(self, f"{name}_scale"))
-            check_zero_point("q8ta_relu", f"{name}_zp", getattr(self, f"{name}_zp"))
+    where = "q8ta_relu"
 
 
 @jitable
@@ -85,18 +72,6 @@ OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = PUSH.offsets
 OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
-def launch(call: Call) -> Launch:
-    p = call.params
-    return elementwise.launch_tiles(
-        call,
-        IN_SCALE=np.float32(p.in_scale),
-        IN_ZP=p.in_zp,
-        INV=inv_scale(p.out_scale),
-        ZP=p.out_zp,
-        FLAGS=call.target.profile.flags,
-    )
-
-
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash = spec[OUT_HASH], spec[X_HASH]
@@ -120,35 +95,19 @@ def golden(slot: CaseSlot) -> Made:
 
 
 EXAMPLE = Case(
-    "q8ta_relu",
+    Params.where,
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
     {"x": ((2, 5, 3, 7), "4W4C")},
     "4W4C",
 )
 
-MODULE = ModuleCall(
-    shaders=plain("q8ta_relu_buffer"),
-    bindings=("out", "x", "meta:out", "meta:x"),
-    push=("in_scale", "in_zp", "inv_out_scale", "out_zp"),
-    spec=("layout:out", "layout:x", "config:out"),
-    global_size="blocks:out",
-    local_size="blocked:out",
-)
-
-OP = OpSpec(
-    name="q8ta_relu",
+OP = elementwise.operator(
+    Params,
+    inputs=("x",),
     serialized="et_vk.q8ta_relu.default",
-    family=Family.ELEMENTWISE,
-    args=(
-        elementwise.tensor("x", INT8_LAYOUTS),
-        *elementwise.params("in_scale", "in_zp", "out_scale", "out_zp"),
-        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
-    ),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
-    padding=elementwise.padding_unspecified,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    affine=affine,
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=CaseRule(
         1040,
         golden,
@@ -160,8 +119,7 @@ OP = OpSpec(
             EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
         ),
     ),
-    sync=("x", "out"),
-    affine=affine,
-    max_rank=MAX_RANK,
-    upstream=Upstream(module=MODULE, defects=(FIRST_OF_FOUR_DIMS,), resizes=True),
+    upstream=Upstream(
+        elementwise.module("q8ta_relu_buffer", Params, "x"), defects=(FIRST_OF_FOUR_DIMS,), resizes=True
+    ),
 )

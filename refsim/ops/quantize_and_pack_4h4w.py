@@ -10,7 +10,6 @@ Source: ET-VK's quantize_and_pack_4h4w_per_tensor. With leading dims it packs on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,8 +22,8 @@ from refsim.core.lanes import as_f32, insert
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor
-from refsim.core.qmath import check_scale, check_zero_point, flush, inv_scale, to_int8_added
-from refsim.ops.base.arg import Arg, Kind
+from refsim.core.qmath import flush, inv_scale, to_int8_added
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
 from refsim.ops.base.padding import Pad, Padding
@@ -43,8 +42,7 @@ class Params:
     zp: int
 
     def __post_init__(self) -> None:
-        check_scale(self.where, "scale", self.scale)
-        check_zero_point(self.where, "zp", self.zp)
+        quantized.check(self)
 
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
@@ -52,12 +50,6 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     with np.errstate(invalid="ignore", over="ignore"):
         steps = flush(x, flags) * inv_scale(params.scale)
         return to_int8_added(steps, params.zp, flags).astype(np.int8)
-
-
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
-    return shapes["x"]
 
 
 def check(call: Call) -> None:
@@ -81,15 +73,13 @@ ROWS = 4  # rows of an invocation: a block of the output
 def launch(call: Call) -> Launch:
     """Global size: rows, padded to four in each plane x words along K. An invocation writes a block of four rows."""
     w, h, c, n = call.out.sizes_whcn
-    p = call.params
-    return Launch(
-        shader=Params.where,
-        out=call.out,
-        spec=SPEC.pack(call.tensors),
-        push=PUSH.pack(call.tensors, INV=inv_scale(p.scale), ZP=p.zp, FLAGS=call.target.profile.flags),
-        global_size=(-(-h // 4) * 4 * c * n, w // 4, 1),
-        local=(8, 8, 1),
-        tile=(ROWS, 1, 1),
+    return call.launched(
+        (-(-h // 4) * 4 * c * n, w // 4, 1),
+        (8, 8, 1),
+        (ROWS, 1, 1),
+        INV=inv_scale(call.params.scale),
+        ZP=call.params.zp,
+        FLAGS=call.target.profile.flags,
     )
 
 
@@ -138,15 +128,10 @@ OP = OpSpec(
     name=Params.where,
     serialized="",
     family=Family.QUANTIZE_ROWS,
-    args=(
-        Arg("x", Kind.INPUT, (WIDTH_PACKED,)),
-        Arg("scale"),
-        Arg("zp"),
-        Arg("out", Kind.OUTPUT, (PACKED_4H4W,)),
-    ),
+    args=elementwise.args(Params, x=(WIDTH_PACKED,), out=(PACKED_4H4W,)),
     params=Params,
     define=define,
-    out_shape=out_shape,
+    out_shape=elementwise.same_shape,
     padding=padding,
     kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     check=check,

@@ -1,10 +1,10 @@
-"""What the convolutions share: parameters, shapes, the integer sum, weights, the launch."""
+"""What the convolutions share: parameters, shapes, the integer sum, weights, the launch, and the operator itself."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -12,39 +12,37 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
-from refsim.ops.base import epilogue
+from refsim.core.resize import BOUND_BATCH
+from refsim.ops.base import epilogue, quantized
 from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.defect import FIRST_BATCH, Defect
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
     align4,
+    check_activation,
     check_constants,
-    check_quantization,
     out_channels,
     pack_weight,
     pad_rows,
     quantization,
     requantized,
 )
-from refsim.ops.base.gemm import tile_config
+from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
 from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
 from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
+from refsim.ops.base.traits import Epilogue, Family, MatrixProblem, XQuads
 
 
 @dataclass(frozen=True)
-class ConvParams:
+class ConvParams(quantized.InOutParams):
     """Quantization of input and output, and the window; pairs are (height, width)."""
 
-    where: ClassVar[str] = "q8ta_conv2d"
+    where = "q8ta_conv2d"
 
-    in_scale: float
-    in_zp: int
-    out_scale: float
-    out_zp: int
     kernel_size: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
@@ -53,7 +51,8 @@ class ConvParams:
     activation: str = "none"
 
     def __post_init__(self) -> None:
-        check_quantization(self)
+        super().__post_init__()
+        check_activation(self)
         for name, least in self.pairs().items():
             pair = getattr(self, name)
             if len(pair) != 2 or min(pair) < least or max(pair) >= 1 << 15:
@@ -258,9 +257,9 @@ def window(call: Call) -> dict[str, Any]:
     }
 
 
-def push_words(call: Call) -> tuple[int, ...]:
-    """The words of `PUSH`."""
-    return PUSH.pack(call.tensors, **window(call), **quantization(call))
+def values(call: Call) -> dict[str, Any]:
+    """The words of `PUSH`, by name."""
+    return window(call) | quantization(call)
 
 
 def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
@@ -270,16 +269,7 @@ def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
     k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
     slices = p.groups * phases
     shape = tile_config(positions, per_group, k, slices)
-    return Launch(
-        shader=call.op.name,
-        out=call.out,
-        spec=SPEC.pack(call.tensors),
-        push=push_words(call),
-        global_size=(positions, per_group, slices),
-        local=shape.local,
-        tile=shape.tile,
-        variant=shape.name,
-    )
+    return call.launched((positions, per_group, slices), shape.local, shape.tile, shape.name, **values(call))
 
 
 def launch(call: Call) -> Launch:
@@ -299,7 +289,7 @@ def matrix(call: Call) -> MatrixProblem:
         x_quads = XQuads.BLOCK if one_tap else XQuads.BLOCKS
     return MatrixProblem(
         shader="coop/conv",
-        push=push_words(call),
+        push=PUSH.pack(call.tensors, **values(call)),
         positions=align4(w) * h * n,
         channels=call.out.shape[-3] // p.groups,
         groups=p.groups,
@@ -372,3 +362,36 @@ def module(shaders: tuple[Shader, ...], local_size: str, packing: Packing = WIND
         local_size=local_size,
         packing={"weight": packing},
     )
+
+
+# --- what an operator says -------------------------------------------------------------------------------
+
+
+def kernel(
+    run: Callable[..., None],
+    launch: Callable[[Call], Launch] = launch,
+    work_item: Callable[..., tuple[Any, Any, Any]] = work_item,
+) -> Kernel:
+    """A kernel that is launched as a product."""
+    return Kernel(run, launch, PUSH, SPEC, work_item, TILE_CONFIGS)
+
+
+def upstream(module: ModuleCall | None, *defects: Defect, exported: bool = True) -> Upstream:
+    """What every convolution of upstream has in common, and what is known of one more."""
+    return Upstream(module, (FIRST_BATCH, *defects), resize=BOUND_BATCH, exported=exported)
+
+
+def operator(params: Any, **own: Any) -> OpSpec:
+    """A convolution: what all of them have in common, and what is its own."""
+    shared: dict[str, Any] = {
+        "name": params.where,
+        "family": Family.CONVOLUTION,
+        "args": args(),
+        "params": params,
+        "out_shape": out_shape,
+        "padding": padding,
+        "prepack": prepack,
+        "check": check,
+        "min_rank": 3,
+    }
+    return OpSpec(**shared | own)

@@ -15,6 +15,7 @@ from refsim.ops.base.case_rule import (
     MANY_COLUMNS,
     MANY_ROWS,
     TAILS,
+    CaseRule,
     CaseSlot,
     Hard,
     Made,
@@ -39,9 +40,10 @@ def constants(
     return row_constants(params, features["out_channels"], k, features, rng)
 
 
-def example(op: str, layout: str = "4C1W") -> Case:
-    """A small image, and a window that keeps its size."""
-    params = dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4, kernel_size=(3, 3), padding=(1, 1))
+def example(op: str, layout: str = "4C1W", **window: Any) -> Case:
+    """A small image, and a window that keeps its size if none is given."""
+    params = dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4)
+    params |= window or dict(kernel_size=(3, 3), padding=(1, 1))
     return Case(
         op, params, {"x": ((2, 8, 7, 9), layout)}, layout, features={"out_channels": 12, "bias": True}
     )
@@ -60,6 +62,16 @@ def refused(case: Case) -> tuple[ErrorCase, ...]:
 
 
 # --- the rules that make cases ---------------------------------------------------------------------------
+
+
+def rule(
+    spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any],
+    refused: tuple[ErrorCase, ...], **kinds: Any,
+) -> CaseRule:  # fmt: skip
+    """The cases of a convolution. ``bench`` changes its example; ``kinds`` say what its windows are like (`hard`)."""
+    return CaseRule(
+        spread, make, example, example.changed(**bench), refused, hard(make, **kinds), constants=constants
+    )
 
 
 def golden_window(slot: CaseSlot) -> dict[str, Any]:

@@ -1,18 +1,25 @@
-"""Operators that compute every output word by itself: the launch, and the walk over words."""
+"""Operators that compute every output word by itself: launch, walk over words, and what follows from the family."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
 from typing import Any
+
+import numpy as np
 
 from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
 from refsim.core.launch import PLANE_ROW, Launch, Triple, check_counts, column_local, plane_global_size
-from refsim.core.layout import C, H, Layout, W
-from refsim.core.tensor import TensorDesc
+from refsim.core.layout import INT8_LAYOUTS, C, H, Layout, W
+from refsim.core.push import FLOAT, PushWords, SpecWords
+from refsim.core.qmath import bounds_bits, inv_scale
+from refsim.core.tensor import MAX_RANK, TensorDesc
 from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.host.row import ModuleCall, Shader, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, Kernel, OpSpec
+from refsim.ops.base.traits import Family
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
 #: The input's padding bytes; the values say nothing.
@@ -47,12 +54,22 @@ def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
 TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
 
 
-def launch_tiles(call: Call, **values: Any) -> Launch:
+def launch_tiles(call: Call) -> Launch:
     """A launch whose invocations compute 4 x 4 x 4 elements each.
 
-    ``values`` are the push words, by name, that come from parameters.
+    A push word is the parameter of its name. ``ZP`` and ``INV``, the inverse of the scale, are those of the output.
     """
-    size, local, tile = tiled(call.out, [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT])
+    kernel, inputs = call.op.kernel, [call.descs[a.name] for a in call.op.args if a.kind is Kind.INPUT]
+    assert kernel is not None
+    given = {name.removeprefix("out_").upper(): value for name, value in vars(call.params).items()}
+    given["FLAGS"] = call.target.profile.flags | bounds_bits(call.bounds)
+    if "INV" in kernel.push.at:
+        given["INV"] = inv_scale(given["SCALE"])
+    words = [each for each in kernel.push.fields if not each.argument]
+    values = {
+        each.name: np.float32(given[each.name]) if each.type is FLOAT else given[each.name] for each in words
+    }
+    size, local, tile = tiled(call.out, inputs)
     return call.launched(size, local, tile, **values)
 
 
@@ -107,9 +124,64 @@ def same_shape(params: Any, shapes: Any, consts: Any, declared: Any) -> tuple[in
     return next(iter(shapes.values()))
 
 
-def tensor(name: str, layouts: Sequence[Layout], kind: Kind = Kind.INPUT) -> Arg:
-    return Arg(name, kind, tuple(layouts))
+# --- what an operator says -------------------------------------------------------------------------------
 
 
-def params(*names: str) -> tuple[Arg, ...]:
-    return tuple(Arg(name) for name in names)
+def args(params: Any, **layouts: Sequence[Layout]) -> tuple[Arg, ...]:
+    """Inputs, parameters and output in serialized order; the layouts of each tensor by its name, the output's last."""
+    *inputs, out = (Arg(name, Kind.INPUT, tuple(rows)) for name, rows in layouts.items())
+    return (*inputs, *(Arg(field.name) for field in fields(params)), replace(out, kind=Kind.OUTPUT))
+
+
+def tiles(run: Callable[..., None], push: PushWords, spec: SpecWords) -> Kernel:
+    """A kernel that finds its words by `tile_word`."""
+    return Kernel(run, launch_tiles, push, spec, tile_work_item)
+
+
+def words(run: Callable[..., None], push: PushWords, spec: SpecWords) -> Kernel:
+    """A kernel that finds its words by `word_number`."""
+    return Kernel(run, launch, push, spec, work_item)
+
+
+def module(shader: str, params: Any, *inputs: str) -> ModuleCall:
+    """How upstream's host calls an operator from int8 to int8: it walks the blocks of the output."""
+    tensors = ("out", *inputs)
+    return ModuleCall(
+        shaders=plain(shader),
+        bindings=(*tensors, *(f"meta:{name}" for name in tensors)),
+        push=tuple("inv_out_scale" if each.name == "out_scale" else each.name for each in fields(params)),
+        spec=(*(f"layout:{name}" for name in tensors), "config:out"),
+        global_size="blocks:out",
+        local_size="blocked:out",
+    )
+
+
+def module_between(
+    shaders: tuple[Shader, ...], push: tuple[str, ...] = (), order: str = "x/out"
+) -> ModuleCall:
+    """How it calls one between two layouts or dtypes: it walks the blocks of x beside those of the output."""
+    first, second = order.split("/")
+    return ModuleCall(
+        shaders=shaders,
+        bindings=("out", "x", "meta:out", "meta:x"),
+        push=push,
+        spec=(f"layout:{first}", f"layout:{second}", f"config:{first}/{second}", f"config:{second}/{first}"),
+        global_size="blocks:x/out",
+        local_size="blocked:x/out",
+    )
+
+
+def operator(params: Any, inputs: Sequence[str], **own: Any) -> OpSpec:
+    """An operator from int8 to int8 at the same place: what follows from that, and what is its own."""
+    tensors = (*inputs, "out")
+    return OpSpec(
+        name=params.where,
+        family=Family.ELEMENTWISE,
+        args=args(params, **dict.fromkeys(tensors, INT8_LAYOUTS)),
+        params=params,
+        out_shape=same_shape,
+        padding=padding_unspecified,
+        sync=tensors,
+        max_rank=MAX_RANK,
+        **own,
+    )

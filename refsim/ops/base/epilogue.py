@@ -21,9 +21,7 @@ from refsim.core.qmath import (
     bounds_bits,
     check_bias,
     check_k,
-    check_scale,
     check_weight_scales,
-    check_zero_point,
     f32,
     inv_scale,
     mul_add,
@@ -54,11 +52,8 @@ def out_channels(rows: int, declared: tuple[int, ...] | None, dim: int) -> int:
     return rows
 
 
-def check_quantization(params: Any) -> None:
-    """Scales, zero points and activation of a `Params`."""
-    for name in ("in", "out"):
-        check_scale(params.where, f"{name}_scale", getattr(params, f"{name}_scale"))
-        check_zero_point(params.where, f"{name}_zp", getattr(params, f"{name}_zp"))
+def check_activation(params: Any) -> None:
+    """ParameterError for an activation of a `Params` that there is not."""
     if params.activation not in ACTIVATIONS:
         raise ParameterError(
             params.where, "unknown activation", got=repr(params.activation), need=" or ".join(ACTIVATIONS)

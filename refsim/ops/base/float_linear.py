@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.core.push import flags, float32, int32
-from refsim.core.qmath import check_scale, check_zero_point
-from refsim.ops.base import epilogue, linear
+from refsim.ops.base import epilogue, linear, quantized
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization
 from refsim.ops.base.spec import Call
@@ -33,19 +33,21 @@ class FloatLinearParams:
     in_zp: int
 
     def __post_init__(self) -> None:
-        check_scale(self.where, "in_scale", self.in_scale)
-        check_zero_point(self.where, "in_zp", self.in_zp)
+        quantized.check(self)
 
 
-#: The arguments between the input and the output, in serialized order.
-ARGS = (
-    Arg("in_scale"),
-    Arg("in_zp"),
-    Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
-    Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
-    Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
-    Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
-)
+def args(layout: Layout) -> tuple[Arg, ...]:
+    """The arguments in serialized order, for an input in this layout."""
+    return (
+        Arg("x", Kind.INPUT, (layout,)),
+        Arg("in_scale"),
+        Arg("in_zp"),
+        Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
+        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
+        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
+        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
+    )
 
 
 def define(

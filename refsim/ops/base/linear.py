@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -16,32 +16,28 @@ from refsim.core.launch import Launch
 from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
-from refsim.ops.base import epilogue, route_cases
+from refsim.ops.base import epilogue, quantized, route_cases
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case_rule import MANY, TAILS, CaseSlot, Hard, Made, quantization, twins
+from refsim.ops.base.case import Case, ErrorCase
+from refsim.ops.base.case_rule import MANY, TAILS, CaseRule, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.styles import CANCELLED
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, MatrixProblem, XQuads
+from refsim.ops.base.traits import Epilogue, Family, MatrixProblem, XQuads
 
 
 @dataclass(frozen=True)
-class LinearParams:
+class LinearParams(quantized.InOutParams):
     """Quantization of input and output, and the activation."""
 
-    where: ClassVar[str] = "q8ta_linear"
-
-    in_scale: float
-    in_zp: int
-    out_scale: float
-    out_zp: int
     activation: str = "none"
 
     def __post_init__(self) -> None:
-        epilogue.check_quantization(self)
+        super().__post_init__()
+        epilogue.check_activation(self)
 
 
 def args(layout: Layout) -> tuple[Arg, ...]:
@@ -104,10 +100,9 @@ X, OUT, K4, IN_ZP, ZP, IN_SCALE, INV, FLAGS = PUSH.offsets
 X_HASH, OUT_HASH = SPEC.offsets
 
 
-def push_words(call: Call) -> tuple[int, ...]:
-    """The words of `PUSH`."""
-    k4 = call.descs["x"].shape[-1] // 4
-    return PUSH.pack(call.tensors, K4=k4, **epilogue.quantization(call))
+def values(call: Call) -> dict[str, Any]:
+    """The words of `PUSH`, by name."""
+    return {"K4": call.descs["x"].shape[-1] // 4, **epilogue.quantization(call)}
 
 
 def matrix(call: Call) -> MatrixProblem:
@@ -116,7 +111,7 @@ def matrix(call: Call) -> MatrixProblem:
     k = call.descs["x"].shape[-1]
     return MatrixProblem(
         shader="coop/linear",
-        push=push_words(call),
+        push=PUSH.pack(call.tensors, **values(call)),
         positions=epilogue.align4(h) * c * n,
         channels=out,
         groups=1,
@@ -219,3 +214,36 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
         found.append(Hard("many positions", 2, positions, "position"))
     tail = Hard("tails", len(TAILS), tails, "random")
     return (*found, tail, Hard("routes", route_cases.ROWS, routed), Hard("far biases", 4, far, "far_bias"))
+
+
+# --- what an operator says -------------------------------------------------------------------------------
+
+
+def rule(
+    make: Callable[[CaseSlot], Made],
+    example: Case,
+    bench: Mapping[str, Any],
+    *refused: ErrorCase,
+    rows: bool = True,
+) -> CaseRule:
+    """The cases of a linear operator. ``bench`` are changes of its example; ``rows``: it takes more than one."""
+    return CaseRule(
+        960, make, example, example.changed(**bench), refused, hard(make, rows), constants=constants
+    )
+
+
+def operator(params: Any, **own: Any) -> OpSpec:
+    """A linear operator: what all of them have in common, and what is its own."""
+    shared: dict[str, Any] = {
+        "name": params.where,
+        "family": Family.LINEAR,
+        "params": params,
+        "define": define,
+        "out_shape": out_shape,
+        "padding": padding,
+        "prepack": prepack,
+        "check": check,
+        "channel_dim": -1,
+        "epilogue": EPILOGUE,
+    }
+    return OpSpec(**shared | own)

@@ -1,13 +1,37 @@
-"""What quantize and dequantize share: their parameters, and the rule of their golden cases."""
+"""Scales and zero points as parameters; what quantize and dequantize share, and the rule of their golden cases."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import QMAX, QMIN, check_scale, check_zero_point
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Made, many, ranked_shape, rounded, twins
+
+
+def check(params: Any) -> None:
+    """ParameterError, naming the field, for a scale or a zero point of a `Params` that is out of range."""
+    for name, value in vars(params).items():
+        if name.endswith("scale"):
+            check_scale(params.where, name, value)
+        elif name.endswith("zp"):
+            check_zero_point(params.where, name, value)
+
+
+@dataclass(frozen=True)
+class InOutParams:
+    """Scale and zero point of the input and of the output."""
+
+    where: ClassVar[str]
+
+    in_scale: float
+    in_zp: int
+    out_scale: float
+    out_zp: int
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -26,8 +50,7 @@ class QuantizedParams:
     dtype: int | None = None
 
     def __post_init__(self) -> None:
-        check_scale(self.where, "scale", self.scale)
-        check_zero_point(self.where, "zp", self.zp)
+        check(self)
         for name, value, need in (("qmin", self.qmin, QMIN), ("qmax", self.qmax, QMAX)):
             if value != need:
                 raise ParameterError(self.where, f"{name} is not int8's", got=value, need=need)

@@ -16,7 +16,7 @@ eps and the dtypes that a graph carries change nothing there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -25,15 +25,17 @@ import numpy as np
 
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable, select
+from refsim.core.launch import Launch, Triple
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, clamp, flush, round_half
 from refsim.ops.base.arg import Arg, Kind
-from refsim.ops.base.case import Case, ErrorCase
-from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, shape4
+from refsim.ops.base.case import Case
+from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, shape4
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
+from refsim.ops.base.traits import Family
 
 #: What a row without any range has, the least scale, and the width of the range that goes with it.
 NO_RANGE, LEAST, WIDTH = np.float32(0.1), np.float32(6.1e-5), np.float32(255.0)
@@ -150,11 +152,11 @@ SPEC = SpecWords()
 COUNT, ROWS, K, LOW, HIGH, FLAGS = PUSH.offsets
 
 
-def push_words(call: Call) -> tuple[int, ...]:
-    """The words of `PUSH`."""
+def values(call: Call) -> dict[str, Any]:
+    """The words of `PUSH`, by name."""
     shape, p = call.descs["x"].shape, call.params
-    values = {"COUNT": prod(shape[:-1]), "ROWS": shape[-2], "K": shape[-1], "QMIN": p.qmin, "QMAX": p.qmax}
-    return PUSH.pack(call.tensors, **values, FLAGS=call.target.profile.flags)
+    found = {"COUNT": prod(shape[:-1]), "ROWS": shape[-2], "K": shape[-1], "QMIN": p.qmin, "QMAX": p.qmax}
+    return found | {"FLAGS": call.target.profile.flags}
 
 
 @jitable
@@ -201,18 +203,51 @@ def _tiny(slot: CaseSlot) -> Made:
 HARD = (Hard("many positions", 1, _many, "random"), Hard("tiny ranges", 4, _tiny, "random"))
 
 
-def example(name: str, out: str) -> Case:
-    """Six rows."""
-    return Case(
-        name, {"block": (1, 64)}, {"x": ((6, 64), "WIDTH_PACKED")}, out, features={"scale": 0.05}
-    )  # fmt: skip
+# --- what an operator says -------------------------------------------------------------------------------
 
 
-def refused(case: Case) -> tuple[ErrorCase, ...]:
-    """What both operators must refuse of their example."""
-    return (
-        case.refused(ShapeError, "block is not a row", block=(1, 32)),
-        case.refused(ParameterError, "no range of int8", qmin=-129),
-        case.refused(ParameterError, "keepdim", keepdim=True),
-        case.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
+def _work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    return word, 0 * word, 0 * word
+
+
+def kernel(run: Callable[..., None], local: Triple) -> Kernel:
+    """A kernel with a work item for each word of the output."""
+    return Kernel(
+        run, lambda call: call.launched((call.out.words, 1, 1), local, **values(call)), PUSH, SPEC, _work_item
+    )
+
+
+def operator(name: str, out: Arg, **own: Any) -> OpSpec:
+    """The operator of one of the two outputs."""
+    example = Case(
+        name,
+        {"block": (1, 64)},
+        {"x": ((6, 64), "WIDTH_PACKED")},
+        str(out.layouts[0]),
+        features={"scale": 0.05},
+    )
+    cases = CaseRule(
+        320,
+        golden,
+        hard=HARD,
+        example=example,
+        bench=example.changed(block=(1, 2048), x=(128, 2048)),
+        refused=(
+            example.refused(ShapeError, "block is not a row", block=(1, 32)),
+            example.refused(ParameterError, "no range of int8", qmin=-129),
+            example.refused(ParameterError, "keepdim", keepdim=True),
+            example.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
+        ),
+    )
+    return OpSpec(
+        name=name,
+        family=Family.ROW_RANGE,
+        args=args(out),
+        params=RowRangeParams,
+        out_shape=out_shape,
+        check=check,
+        cases=cases,
+        min_rank=2,
+        upstream=Upstream(defects=(PLANES,)),
+        **own,
     )

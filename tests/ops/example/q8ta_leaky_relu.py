@@ -16,34 +16,26 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel, jitable, select
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.launch import Launch
-from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import check_scale, check_zero_point, f32, inv_scale, requant
-from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Kind
+from refsim.core.qmath import check_scale, f32, inv_scale, requant
+from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(quantized.InOutParams):
     """Scale and zero point of the input and of the output; the factor of negative values."""
 
-    in_scale: float
-    in_zp: int
-    out_scale: float
-    out_zp: int
+    where = "q8ta_leaky_relu"
+
     slope: float = 0.125
 
     def __post_init__(self) -> None:
-        for name in ("in", "out"):
-            check_scale("q8ta_leaky_relu", f"{name}_scale", getattr(self, f"{name}_scale"))
-            check_zero_point("q8ta_leaky_relu", f"{name}_zp", getattr(self, f"{name}_zp"))
-        check_scale("q8ta_leaky_relu", "slope", self.slope)
+        super().__post_init__()
+        check_scale(self.where, "slope", self.slope)
 
 
 @jitable
@@ -70,19 +62,6 @@ PUSH = PushWords(
 SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
 OUT, X, IN_SCALE, IN_ZP, SLOPE, INV, ZP, FLAGS = PUSH.offsets
 OUT_HASH, X_HASH, *_ = SPEC.offsets
-
-
-def launch(call: Call) -> Launch:
-    p = call.params
-    return elementwise.launch_tiles(
-        call,
-        IN_SCALE=np.float32(p.in_scale),
-        IN_ZP=p.in_zp,
-        SLOPE=np.float32(p.slope),
-        INV=inv_scale(p.out_scale),
-        ZP=p.out_zp,
-        FLAGS=call.target.profile.flags,
-    )
 
 
 @emulated_kernel
@@ -115,26 +94,18 @@ def golden(slot: CaseSlot) -> Made:
 
 
 EXAMPLE = Case(
-    "q8ta_leaky_relu",
+    Params.where,
     dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
     {"x": ((2, 5, 3, 7), "4W4C")},
     "4W4C",
 )
 
-OP = OpSpec(
-    name="q8ta_leaky_relu",
+OP = elementwise.operator(
+    Params,
+    inputs=("x",),
     serialized="",
-    family=Family.ELEMENTWISE,
-    args=(
-        elementwise.tensor("x", INT8_LAYOUTS),
-        *elementwise.params("in_scale", "in_zp", "out_scale", "out_zp", "slope"),
-        elementwise.tensor("out", INT8_LAYOUTS, Kind.OUTPUT),
-    ),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
-    padding=elementwise.padding_unspecified,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.tile_work_item),
+    kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=CaseRule(
         1040,
         golden,
@@ -146,6 +117,5 @@ OP = OpSpec(
             EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
         ),
     ),
-    sync=("x", "out"),
     upstream=Upstream(resizes=True),
 )
