@@ -2,19 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
+
+#: A cause that predicts fewer differing cells than these may do so by chance.
+LEAST_DIFFERING = 8
+#: Numbers in the words of a cause: they differ from case to case, as shapes do.
+_NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
+
+
+class Told(Protocol):
+    """A wrong buffer with its causes, best first."""
+
+    @property
+    def causes(self) -> Sequence[Cause]: ...
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way in which a cause reads, numbers aside, and how many buffers it predicts exactly in that way."""
+
+    detail: str
+    exact: int
 
 
 @dataclass(frozen=True)
 class Agreed:
     """A cause by name. It predicts ``exact`` of the ``of`` buffers exactly, and explains a part of ``seen`` of them.
 
-    ``cause`` is how it reads in the first of those buffers that it explains.
+    ``cause`` is how it reads in the buffer where it says most. ``forms`` counts each of its readings with its own
+    buffers, the most frequent first.
     """
 
     cause: Cause
@@ -22,6 +44,20 @@ class Agreed:
     seen: int
     of: int
     score: float
+    forms: tuple[Form, ...] = ()
+
+    @classmethod
+    def from_causes(cls, causes: Sequence[Cause], of: int) -> Agreed:
+        """What is known of one cause, which was named for these buffers among ``of``."""
+        forms: dict[str, list[Cause]] = {}
+        for cause in causes:
+            forms.setdefault(_NUMBERS.sub("#", cause.detail), []).append(cause)
+        counted = sorted(forms.values(), key=lambda form: -sum(c.exact for c in form))
+        told = min(counted[0], key=lambda c: (not c.exact, c.weak))
+        return cls(
+            told, sum(c.exact for c in causes), len(causes), of, sum(c.score for c in causes),
+            tuple(Form(form[0].detail, sum(c.exact for c in form)) for form in counted),
+        )  # fmt: skip
 
     @property
     def name(self) -> str:
@@ -30,73 +66,67 @@ class Agreed:
     def __str__(self) -> str:
         if self.of == 1:
             return str(self.cause)
-        return f"{self.cause.what} ({self._fit} of {self.of} wrong cases)"
+        fit = f"predicts {self.fit}" if self.exact else f"explains {self.fit}"
+        return f"{self.cause.what} ({fit} of {self.of} wrong cases{self.otherwise})"
 
     @property
-    def counted(self) -> str:
-        """The cause with how many buffers it predicts, where the text says of how many."""
-        return f"{self.cause.what} ({self._fit})"
+    def fit(self) -> str:
+        """How many buffers it predicts as it reads here, where the text says of how many."""
+        return str(self.forms[0].exact) if self.exact else f"parts of {self.seen}"
 
     @property
-    def _fit(self) -> str:
-        return f"predicts {self.exact}" if self.exact else f"explains parts of {self.seen}"
+    def otherwise(self) -> str:
+        """How it reads in other buffers that it predicts; empty if it reads alike in all of them."""
+        return "".join(f"; {form.exact} as {form.detail}" for form in self.forms[1:] if form.exact)
+
+    @property
+    def brief(self) -> str:
+        """The cause in a table."""
+        return self.cause.brief + self.otherwise
 
     def as_json(self) -> dict[str, Any]:
         """The cause as plain data."""
+        cause = self.cause.as_json()
         return {
-            "name": self.name, "detail": self.cause.detail, "exact": self.exact, "seen": self.seen, "of": self.of,
+            "name": cause["name"], "detail": cause["detail"], "place": cause["place"],
+            "exact": self.exact, "seen": self.seen, "of": self.of, "forms": [vars(form) for form in self.forms],
         }  # fmt: skip
 
 
-def decided(report: Report) -> bool:
+def decided(told: Told) -> bool:
     """Whether one buffer is enough: exactly one cause predicts it, and not with a part read off the differences."""
-    exact = [cause for cause in report.causes if cause.exact]
+    exact = [cause for cause in told.causes if cause.exact]
     if len(exact) != 1 or exact[0].fitted or exact[0].where:
         return False
     return exact[0].differing >= LEAST_DIFFERING
 
 
-#: A cause that predicts fewer differing cells than these may do so by chance.
-LEAST_DIFFERING = 8
-
-
-def agreed(reports: Sequence[Report]) -> list[Agreed]:
+def agreed(found: Sequence[Told]) -> list[Agreed]:
     """The causes of several wrong buffers of one kernel, the one that explains most of them first.
 
     A cause that predicts a buffer exactly counts more than any number of parts, unless so little differs there that
     anything may fit it. Causes that are weak wherever they are named come last. Where two explain as many buffers
     equally well, the one that ranks higher in the first of them comes first.
     """
-    rows: dict[str, list[Cause]] = {}
-    for report in reports:
-        for cause in report.causes:
-            rows.setdefault(cause.name, []).append(cause)
-    order = {name: place for place, name in enumerate(rows)}
-    found = [
-        Agreed(
-            causes[0], sum(c.exact for c in causes), len(causes), len(reports), sum(c.score for c in causes)
-        )
-        for causes in rows.values()
-    ]
-    fitted = {name: sum(c.fitted or bool(c.where) for c in causes) for name, causes in rows.items()}
-    weak = {name: all(c.weak and not c.exact for c in causes) for name, causes in rows.items()}
-    telling = {
-        name: sum(c.exact and c.differing >= LEAST_DIFFERING for c in causes) for name, causes in rows.items()
-    }
+    named: dict[str, list[Cause]] = {}
+    for one in found:
+        for cause in one.causes:
+            named.setdefault(cause.name, []).append(cause)
+    order = {name: place for place, name in enumerate(named)}
 
-    def order_of(row: Agreed) -> tuple[float, ...]:
-        name = row.name
+    def rank(row: Agreed) -> tuple[float, ...]:
+        causes = named[row.name]
         return (
-            weak[name],
-            -telling[name],
+            all(c.weak and not c.exact for c in causes),
+            -sum(c.exact and c.differing >= LEAST_DIFFERING for c in causes),
             -row.exact,
             -row.score,
             row.cause.inferred,
-            fitted[name],
-            order[name],
+            sum(c.fitted or bool(c.where) for c in causes),
+            order[row.name],
         )
 
-    return sorted(found, key=order_of)
+    return sorted((Agreed.from_causes(causes, len(found)) for causes in named.values()), key=rank)
 
 
 def reordered(report: Report, found: Sequence[Agreed]) -> Report:

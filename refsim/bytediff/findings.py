@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.invocations import Writer
-from refsim.bytediff.rank import Cause
+from refsim.bytediff.rank import FEW, Cause
 from refsim.core.locate import Location
 from refsim.core.tensor import TensorDesc
 
@@ -61,6 +61,11 @@ class Findings:
         return bool(self.causes) and (
             self.causes[0].exact or (not self.causes[0].weak and self.causes[0].score > 0.5)
         )
+
+    @property
+    def few(self) -> bool:
+        """Whether so little differs that many causes fit."""
+        return 0 < self.differing < FEW
 
     @property
     def desc(self) -> TensorDesc:

@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.bytediff.findings import Findings
 from refsim.bytediff.invocations import coordinates
-from refsim.bytediff.text import COLUMNS, unlisted, verdict
+from refsim.bytediff.text import COLUMNS, IN_PART, heading, unlisted, verdict
 from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import counted
@@ -51,6 +51,8 @@ def render(findings: Findings, back: tuple[str, str] | None = None, remarks: Seq
         remarks=remarks,
         report=findings,
         verdict=verdict(findings),
+        heading=heading(findings),
+        in_part=IN_PART,
         columns=COLUMNS,
         rows=list(_rows(findings, drawn)),
         unlisted=unlisted(findings),

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from refsim.bytediff.findings import Count, Difference, Findings
-from refsim.bytediff.rank import Cause
-from refsim.bytediff.search.words import Place
 
 
 def render(findings: Findings) -> dict[str, Any]:
@@ -22,7 +20,7 @@ def render(findings: Findings) -> dict[str, Any]:
         "profile": findings.profile,
         "legal": {name: {"explains": a, "contradicts": b} for name, (a, b) in findings.legal.items()},
         "pattern": list(findings.pattern),
-        "causes": [_cause(cause) for cause in findings.causes],
+        "causes": [cause.as_json() for cause in findings.causes],
         "facts": list(findings.facts),
         "differences": [_difference(difference) for difference in findings.differences],
     }
@@ -31,19 +29,6 @@ def render(findings: Findings) -> dict[str, Any]:
 def _count(count: Count) -> dict[str, Any]:
     return {
         "kind": count.kind, "bytes": count.bytes, "different": count.differing, "compared": count.compared,
-    }  # fmt: skip
-
-
-def _cause(cause: Cause) -> dict[str, Any]:
-    names = ("name", "detail", "explained", "differing", "contradicted", "exact", "whole", "where", "weak")
-    found: dict[str, Any] = {name: getattr(cause, name) for name in names}
-    return found | {"place": None if cause.place is None else _place(cause.place)}
-
-
-def _place(place: Place) -> dict[str, Any]:
-    return {
-        "function": place.function, "file": place.file, "line": place.line, "edit": place.edit,
-        "shader": place.shader, "others": list(place.others),
     }  # fmt: skip
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +25,8 @@ NOTHING = "nothing written"  # which edit of a kernel leaves all stores out is a
 MOST_CONTRADICTED = 0.1
 #: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
 LEAST_FITTED = 8
-#: An edit is weak, too, where fewer cells differ: it could be many.
-LEAST_EDITED = 2
+#: Every cause is weak where fewer cells differ: it could be many.
+FEW = 4
 #: So many edits are told, each of another class.
 MOST_EDITS = 3
 #: Regions are tried for a prediction that explains this share of the differing cells.
@@ -66,9 +68,7 @@ class Cause:
     @property
     def weak(self) -> bool:
         """Whether right bytes contradict it, or little evidence was needed to make it fit."""
-        if self.contradicted > MOST_CONTRADICTED * self.explained:
-            return True
-        if self.place is not None and self.differing < LEAST_EDITED:
+        if self.differing < FEW or self.contradicted > MOST_CONTRADICTED * self.explained:
             return True
         made = self.fitted or bool(self.where)
         return made and (self.differing < LEAST_FITTED or (not self.exact and self.constant))
@@ -82,16 +82,45 @@ class Cause:
         return f"explains {self.explained} of {self.differing}{against}"
 
     @property
+    def about(self) -> str:
+        """What the name does not say: the variant, the edit and its place, the region."""
+        told = self.detail
+        if self.place is not None:
+            own = "" if self.detail == self.place.edit else f"{self.detail}: "
+            told = f"{own}{self.place.told}"
+        return f"{told}, {self.where}" if self.where else told
+
+    @property
     def what(self) -> str:
         """The cause without how well it fits."""
-        where = f", {self.where}" if self.where else ""
-        if self.place is None:
-            return f"{self.name}: {self.detail}{where}"
-        own = "" if self.detail == self.place.edit else f"{self.detail}: "
-        return f"{self.name}: {own}{self.place.told}{where}"
+        return f"{self.name}: {self.about}"
+
+    @property
+    def brief(self) -> str:
+        """The cause with no more of its place than file and line."""
+        place = "" if self.place is None else f" ({self.place})"
+        return f"{self.name}: {self.detail}{place}{f', {self.where}' if self.where else ''}"
+
+    @property
+    def how(self) -> str:
+        """How well it fits, and whether that is weak evidence."""
+        return f"{self.fit}, weak" if self.weak else self.fit
 
     def __str__(self) -> str:
-        return f"{self.what} ({self.fit}{', weak' if self.weak else ''})"
+        return f"{self.what} ({self.how})"
+
+    def as_json(self) -> dict[str, Any]:
+        """The cause as plain data, of which `of` makes it again."""
+        place = None if self.place is None else {**vars(self.place), "others": list(self.place.others)}
+        return {**vars(self), "exact": self.exact, "weak": self.weak, "place": place}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Cause:
+        """The cause that `as_json` wrote."""
+        held = {name: value for name, value in row.items() if name not in ("exact", "weak")}
+        place = held["place"]
+        held["place"] = None if place is None else Place(**{**place, "others": tuple(place["others"])})
+        return cls(**held)
 
 
 def causes(ev: Evidence, seconds: float) -> list[Cause]:

@@ -9,6 +9,8 @@ from refsim.core import choices, table
 from refsim.core.counted import counted
 
 MOST_CAUSES = 5
+#: What stands above the causes if facts stand before them.
+IN_PART = "what fits in part:"
 
 
 def lines(findings: Findings) -> Iterator[str]:
@@ -39,7 +41,7 @@ def styled(findings: Findings, width: int | None = None, way: str = "") -> Itera
     yield heading(findings), "head"
     yield from ((f"  {line}", "") for line in findings.facts)
     if findings.facts and findings.causes:
-        yield "what fits in part:", "head"
+        yield IN_PART, "head"
     for number, cause in enumerate(findings.causes[:MOST_CAUSES], 1):
         yield f"  {number}. {cause}", "cause" if number == 1 else ""
     if len(findings.causes) > MOST_CAUSES:
@@ -64,6 +66,9 @@ def heading(findings: Findings) -> str:
         return "likely cause: none is sought, since the actual bytes are right and the expected ones are not"
     if findings.facts:
         return "likely cause: unknown, but"
+    if findings.few and findings.causes:
+        only = counted(findings.differing, unit(findings), "differ")
+        return f"likely cause: could be many, since only {only}. Another wrong case says more; here fits:"
     return "likely cause:" if findings.causes else "likely cause: none of the known ones"
 
 
@@ -71,13 +76,17 @@ def verdict(findings: Findings) -> str:
     """One sentence."""
     if not findings.differing:
         return f"{findings.title}: the same"
-    unit = "byte" if findings.desc.is_int8 else "element"
-    text = f"{findings.title}: {counted(findings.differing, unit, 'differ')}"
+    text = f"{findings.title}: {counted(findings.differing, unit(findings), 'differ')}"
     if findings.profile and findings.same:
         text += f", as profile {findings.profile} allows"
     elif findings.profile:
         text += f", {findings.illegal} of them not as profile {findings.profile} has them"
     return text
+
+
+def unit(findings: Findings) -> str:
+    """What differences are counted in."""
+    return "byte" if findings.desc.is_int8 else "element"
 
 
 COLUMNS = (

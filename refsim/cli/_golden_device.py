@@ -14,6 +14,7 @@ import click
 
 import refsim
 from refsim.check.runtime import DEFAULT, runtime
+from refsim.cli.kit.apart import print_kernels
 from refsim.cli.kit.options import folder_option, runtime_option, search_option
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest, wrote
@@ -193,6 +194,7 @@ def _show_judged(found: Certificate) -> None:
         say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
         say(f"  {row.bound.case.configuration}")
     say_rest(len(told))
+    print_kernels(found.causes)
     for name, text in found.as_json()["known"].items():
         say(f"known defect {name}: {text}")
     say(f"profile {found.profile}; {verdict(found)}")

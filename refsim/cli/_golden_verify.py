@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
 
+from refsim.bytediff.rank import Cause
 from refsim.cli._golden_results import run
-from refsim.cli.kit.apart import lines_of, say_lines
+from refsim.cli.kit.apart import print_kernels
 from refsim.cli.kit.options import executors_option, profile_option, root_option, search_option
 from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_all, say_rest, wrote
 from refsim.cli.kit.verb import PROGRAM, Result, verb
@@ -26,19 +27,15 @@ from refsim.exec.cpu.thread_pool import processors
 from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
 from refsim.golden import verify as checks
-from refsim.golden.apart import Apart, Rivals, told
+from refsim.golden.causes import MOST_CAUSES, Runs, of_kernels
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, full_name
 
-#: Likely causes of a failure that are said.
-MOST_CAUSES = 3
 #: Workers that nobody asked for: more of them wait for a device that they share.
 MOST_WORKERS = 13
-#: How many pairs of causes that predict the same bytes are told apart; each may take a second.
-MOST_APART = 3
 
 
 @verb("verify", "-x cpu --workers 2")
@@ -116,6 +113,7 @@ def verify(
     }
     asked = [word for name, value in given.items() if value for word in (name, str(value))]
     configured = checks.configurations(corpus, failed)
+    kernels = of_kernels(checks.wrong_cases(failed), _runs)
     table = checks.tally(found)
     refused = checks.refusals(found)
     seconds = time.monotonic() - begin
@@ -126,7 +124,7 @@ def verify(
         "executors": {name: dict(counts) for name, counts in table.items()},
         "profiles": checks.profiles(found), "known": _defects(found), "refused": refused,
         "ours": checks.instead(found),
-        "failures": [_failure(r, configured) for r in failed], "causes": checks.causes(failed),
+        "failures": [_failure(r, configured) for r in failed], "causes": [row.as_json() for row in kernels],
         "not_checked": dict(tolerance.left), "same": same,
     }  # fmt: skip
 
@@ -135,32 +133,14 @@ def verify(
         _print_counts(found, table, refused)
         for result in failed[:MOST_SHOWN]:
             _print_failure(result, names, asked, configured)
-        for case, lines in _apart(failed):
-            say_lines(
-                [
-                    (f"{case}: {line}" if line is lines[0][0] else f"  {line}", command)
-                    for line, command in lines
-                ]
-            )
         say_rest(len(failed))
-        _print_causes(failed, tolerance.left)
+        print_kernels(kernels)
+        for op, count in tolerance.left.items():
+            more = f"not checked after {checks.ENOUGH} wrong ones; --all checks them too"
+            say(f"{op}: {counted(count, 'case')} {more}")
         say(f"{checked(found)}; {counted(len(failed), 'failure')}, {seconds:.0f} s")
 
     return Result(facts, show, SAME if same else DIFFERENT)
-
-
-def _print_causes(failed: Sequence[Checked], left: Mapping[str, int]) -> None:
-    """What is wrong with each kernel, and which operators had enough wrong cases."""
-    for row in checks.causes(failed):
-        told = choices.first(
-            [f"{name} ({n})" for name, n in row["causes"].items()], MOST_CAUSES, choices.IN_JSON
-        )
-        why = f"; likely cause of {row['explained']}: {told}" if told else ""
-        say(f"{row['operator']} on {row['executor']}: {counted(row['failed'], 'case')} failed{why}")
-    for op, count in left.items():
-        say(
-            f"{op}: {counted(count, 'case')} not checked after {checks.ENOUGH} wrong ones; --all checks them too"
-        )
 
 
 def _print_counts(
@@ -186,6 +166,14 @@ def _print_counts(
     for name, reasons in refused.items():
         for text, count in reasons.items():
             say(f"{name} refused {counted(count, 'case')}: {text}")
+
+
+def _runs(executor: str) -> Runs:
+    """Which calls an executor computes; none if it cannot be opened here."""
+    try:
+        return executor_named(executor).runs
+    except RefsimError:
+        return lambda call: False
 
 
 def checked(results: Sequence[Checked]) -> str:
@@ -237,29 +225,8 @@ def _print_failure(
         say("; ".join((f"  {detail['differing']} differ", *detail.get("pattern", ()))))
     causes = detail.get("causes", ())
     for cause in causes[:MOST_CAUSES]:
-        say(f"  likely cause: {cause}")
+        say(f"  likely cause: {Cause.of(cause)}")
     if len(causes) > MOST_CAUSES:
         say(f"  {choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)}")
     words = [PROGRAM, "golden", "verify", case, "-x", ",".join(executors), *asked]
     say(f"  {shlex.join(words)}", command=True)
-
-
-def _apart(failed: Sequence[Checked]) -> Iterator[tuple[str, list[tuple[str, bool]]]]:
-    """(case, lines) about causes that predict the same bytes of it, those of one name once: what tells them apart."""
-    seen: set[tuple[str, ...]] = set()
-    for result in failed:
-        alike = result.detail.get("alike")
-        if alike is None or len(seen) == MOST_APART:
-            continue
-        two = Rivals.of(result.detail.get("operator", result.case.partition("/")[0]), alike)
-        if (key := (two.op, *(cause.name for cause in two.causes))) not in seen:
-            seen.add(key)
-            yield _named(result)[0], lines_of(_told(two, result.executor), result.executor)
-
-
-def _told(two: Rivals, executor: str) -> Apart:
-    """The case that tells two causes apart on an executor; none if it cannot be opened here."""
-    try:
-        return told(two, runs=executor_named(executor).runs)
-    except RefsimError:
-        return told(two, ())

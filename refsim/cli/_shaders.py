@@ -10,20 +10,17 @@ from typing import Any
 import numpy as np
 
 from refsim.cli._shaders_build import MOST_NAMES, Build
-from refsim.cli.kit.apart import lines_of, say_lines
+from refsim.cli.kit.apart import print_kernels
 from refsim.cli.kit.buffers import print_report, written_by
-from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest
+from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_all, say_rest
 from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.golden.apart import rivals, told
 from refsim.golden.judge import SAME
 from refsim.modules import inventory
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 
-MOST_CAUSES = MOST_REASONS = 3
-#: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
-APART_ELEMENTS = 1 << 14
+MOST_REASONS = 3
 
 
 def print_modules(build: Build, once: bool, verbose: bool) -> None:
@@ -104,6 +101,7 @@ def print_outcome(build: Build, outcome: FolderOutcome, everything: bool) -> Non
     rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
     if rows:
         print_table(("operator", *(f"{name} count" for name in shown)), rows)
+    print_kernels([found.kernel for found in outcome.wrong])
     if everything:
         for tried in outcome.bad[:MOST_SHOWN]:
             say(f"{tried.verdict}: {tried.candidate.name}")
@@ -127,7 +125,7 @@ def print_findings(build: Build, outcome: FolderOutcome) -> None:
         say(f"  {tried.candidate.bound.case.configuration}")
         print_faults(tried)
         say(f"  again: {again(build, tried)}", command=True)
-    explained = {id(found.tried) for found in outcome.wrong}
+    explained = {id(found.first) for found in outcome.wrong}
     for tried in outcome.failed:
         say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
         say(f"  {tried.candidate.bound.case.configuration}")
@@ -147,10 +145,8 @@ def _failure(tried: Tried) -> str:
 
 def print_explained(build: Build, found: Explained, faults: bool = True) -> None:
     """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
+    say_all(remarks(found))
     print_report(found.report)
-    for line in remarks(build, found):
-        say(line)
-    say_lines(telling(build, found), "  ")
     for line in written(build, found):
         say(line)
     if faults:
@@ -164,24 +160,13 @@ def print_faults(tried: Tried) -> None:
         say(f"  {one}")
 
 
-def remarks(build: Build, found: Explained) -> Iterator[str]:
+def remarks(found: Explained) -> Iterator[str]:
     """What the diff of one case does not say: other wrong cases, other runs."""
     if found.distinct > 1:
         results = counted(found.distinct, "distinct result")
-        yield f"  the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
-    if len(found.cases) > 1:
-        counts = [cause.counted for cause in found.causes]
-        named = choices.first(counts, MOST_CAUSES, choices.IN_JSON) or "no known cause fits"
-        yield f"  of {len(found.cases)} wrong cases: {named}"
-
-
-def telling(build: Build, found: Explained) -> list[tuple[str, bool]]:
-    """What tells causes apart that predict the same bytes of the case, and of all others: (line, whether a command)."""
-    two = rivals(found.report, found.causes)
-    if two is None:
-        return []
-    like = found.tried.candidate.bound
-    return lines_of(told(two, most=APART_ELEMENTS, runs=build.takes, like=like), build.executor.name)
+        yield f"the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
+    if found.tried is not found.first:
+        yield f"no known cause fits {found.first.candidate.name}; one fits another wrong case of the kernel:"
 
 
 def written(build: Build, found: Explained) -> Iterator[str]:
@@ -232,7 +217,8 @@ def verdict(outcome: FolderOutcome, whole: bool, operators: Collection[str] | No
         return f"wrong in {outcome.failed[0].candidate.name}: {outcome.failed[0].message}"
     if outcome.wrong:
         first = outcome.wrong[0]
-        cause = str(first.causes[0]) if first.causes else "no known cause fits"
+        causes = first.kernel.causes
+        cause = str(causes[0]) if causes else "no known cause fits"
         return f"wrong in {first.tried.candidate.name}: {cause}"
     if outcome.failed:
         return f"{outcome.failed[0].candidate.name} did not run"
@@ -265,6 +251,7 @@ def content(build: Build, outcome: FolderOutcome) -> dict[str, Any]:
         "legal": dict(outcome.legal),
         "known": {name: {"what": note, "cases": count} for name, (note, count) in outcome.known.items()},
         "wrong": [_explained(build, found) for found in outcome.wrong],
+        "causes": [found.kernel.as_json() for found in outcome.wrong],
         "skipped": {op: dict(reasons) for op, reasons in outcome.skipped.items()},
         "failed": [
             {"case": row.candidate.name, "message": row.message, "findings": _findings(row)}
@@ -287,13 +274,11 @@ def _findings(tried: Tried) -> list[dict[str, Any]]:
 
 def _explained(build: Build, found: Explained) -> dict[str, Any]:
     module = build.writer(found.tried.candidate.bound.call)
-    alike = rivals(found.report, found.causes)
     return {
         "case": found.tried.candidate.name,
         "module": module,
         "lines": [{"place": place, "source": source} for place, source in build.stores(module)],
-        "causes": [cause.as_json() for cause in found.causes],
-        "alike": None if alike is None else alike.as_json(),
+        "first": found.first.candidate.name,
         "cases": list(found.cases),
         "distinct": found.distinct,
         "again": again(build, found.tried),

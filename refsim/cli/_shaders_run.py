@@ -14,6 +14,7 @@ from refsim.cli._shaders_build import Build, opened
 from refsim.cli._shaders_repair import Wanted, lines, print_found, repaired
 from refsim.cli._shaders_repair import content as repair_content
 from refsim.cli._shaders_watch import watch
+from refsim.cli.kit.apart import kernel_texts
 from refsim.cli.kit.buffers import write_html
 from refsim.cli.kit.options import LIMIT
 from refsim.cli.kit.progress import progress
@@ -82,14 +83,10 @@ class Asked:
             )
         wrong = next(((build, one) for build, outcome in found for one in outcome.wrong), None)
         if html is not None and wrong is not None:
-            write_html(
-                html,
-                wrong[1].report,
-                [
-                    *(line for line, _ in text.telling(*wrong)),
-                    *(line for one in repairs for line in lines(one)),
-                ],
-            )
+            _, one_wrong = wrong
+            repaired_lines = (line for one in repairs for line in lines(one))
+            remarks = (*text.remarks(one_wrong), *kernel_texts(one_wrong.kernel), *repaired_lines)
+            write_html(html, one_wrong.report, remarks)
         same = all(outcome.right for _, outcome in found) and not build.broken
         if as_json:
             first, *rest = [text.content(build, outcome) for build, outcome in found]

@@ -13,6 +13,7 @@ from refsim.cli import _shaders as text
 from refsim.cli._shaders_build import Build
 from refsim.cli._shaders_repair import Found, Wanted, print_found, repaired
 from refsim.cli._shaders_repair import content as repair_content
+from refsim.cli.kit.apart import print_kernels
 from refsim.cli.kit.text import print_json_line, say
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
@@ -192,6 +193,7 @@ class Watch:
         verdict = text.verdict(outcome, stage.name == ALL)
         say(f"  {text.called(stage.operators)}: {verdict}, {seconds:.3f} s")
         text.print_findings(self.build, outcome)
+        print_kernels([found.kernel for found in outcome.wrong])
         if self.repair is not None:
             print_found(self._repaired(outcome))
 

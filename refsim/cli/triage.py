@@ -11,7 +11,7 @@ import click
 from refsim.check.runtime import runtime
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli.kit.apart import Telling
+from refsim.cli.kit.apart import Telling, print_kernels
 from refsim.cli.kit.buffers import GivenInputs, inputs_options, print_report
 from refsim.cli.kit.complete import Completeness, partial_option, sure_option
 from refsim.cli.kit.given import DUMP, FOUND
@@ -52,6 +52,7 @@ from refsim.device.verdicts import LEGAL, OperatorVerdict, Triage
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
+from refsim.golden.causes import KernelCauses, WrongCase, of_kernels, table_of
 from refsim.golden.named import CASES
 from refsim.ops.base.target import Target
 
@@ -144,27 +145,41 @@ def command(
         whole.fix = others
         notes += [] if same else [f"not given: {others}"]
     telling = Telling()
+    kernels = _kernels(found)
+    table = table_of(kernels)
     content = data(file, found, several, commands, telling.as_json) | whole.as_json() | made.as_json()
+    content["causes"] = [row.as_json() for row in kernels]
     content["same"] = content["same"] and whole.enough
     if output is not None:
         diffs = diff_pages(found, telling.texts)
         links = {value: f"pages/{value}.html" for value in diffs}
         pages = {links[value]: text for value, text in diffs.items()}
-        pages[PAGE] = render(file, found, several, commands, links, made.lines(), telling.texts)
+        pages[PAGE] = render(file, found, several, commands, links, made.lines(), telling.texts, table)
         write_folder(output, _files(found, pages, content, profile))
         wrote(output, said=True)
     if html is not None:
-        atomic_write.write(
-            html, render(file, found, several, commands, None, made.lines(), telling.texts).encode()
-        )
+        page = render(file, found, several, commands, None, made.lines(), telling.texts, table)
+        atomic_write.write(html, page.encode())
         wrote(html)
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
 
     def show() -> None:
         _print(found, several, commands, made, output, telling)
+        print_kernels(kernels)
         say_all(whole.lines())
 
     return Result({**content, "folder": output}, show, partial_of(whole.status, same))
+
+
+def _kernels(found: Triage) -> list[KernelCauses]:
+    """What is wrong with each kernel, by all of its wrong nodes."""
+    cases: dict[tuple[str, str], list[WrongCase]] = {}
+    for v in found.wrong:
+        assert v.report is not None
+        bound = v.report.evidence.bound
+        op = v.row.operator if bound is None else bound.call.op.name
+        cases.setdefault((op, ""), []).append(WrongCase(v.row.output, v.report.causes, bound=bound))
+    return of_kernels(cases)
 
 
 def _other_parts(exposed: manifest.Manifest, more: Sequence[tuple[str, str]]) -> str:
@@ -223,7 +238,7 @@ def _print(
             say(line)
     for v in found.suspects[:MOST_REPORTS]:
         assert v.report is not None
-        print_report(v.report, telling)
+        print_report(v.report, telling if v.kind == LEGAL else None)
         made.say(v.row.delegate, v.row.node)
     if len(found.suspects) > MOST_REPORTS:
         say(choices.more(len(found.suspects) - MOST_REPORTS, "--html FILE has the report of each"))

@@ -166,12 +166,13 @@ def render(
     pages: Mapping[str, str] | None = None,
     made: Mapping[tuple[int, int], Sequence[str]] | None = None,
     remarks: Remarks = nothing,
+    kernels: Sequence[Sequence[str]] = (),
 ) -> str:
     """The page: a line per operator, and a part for each that differs.
 
     ``pages``: output of an operator -> where the page of its diff lies, as seen from this one. ``made``: numbers of
     delegate and node -> what made it: words for the table, then its module and lines of code; None if nobody asked.
-    ``remarks``: what to say below a report.
+    ``remarks``: what to say below a report. ``kernels``: the table of what is wrong with each kernel, its head first.
     MissingDependencyError without jinja2.
     """
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
@@ -190,6 +191,7 @@ def render(
         columns=columns,
         rows=[(v, row(v)) for v in found.verdicts],
         made=made or {},
+        kernels=kernels,
         linked={v.row.output for v in found.suspects},
         runs=[] if several is None else list(repeats_lines(several)),
         details=[

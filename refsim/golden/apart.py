@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import eq
@@ -13,6 +13,7 @@ import numpy as np
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.hypotheses import ALL
+from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import PackedBuffer
@@ -45,11 +46,6 @@ class Rivals:
     op: str
     causes: tuple[Rival, ...]
     behind: tuple[Rival, ...] = ()
-
-    @staticmethod
-    def of(op: str, rows: Sequence[Mapping[str, Any]]) -> Rivals:
-        """Those that `as_json` wrote."""
-        return Rivals(op, tuple(Rival(**row) for row in rows))
 
     @property
     def free(self) -> list[Rival]:
@@ -183,13 +179,13 @@ class Apart:
         }  # fmt: skip
 
 
-def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
-    """The causes that a report lists as predicting every byte; None where there are no two of them.
+def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Rivals | None:
+    """The causes of a wrong buffer that are listed as predicting every byte; None where there are no two of them.
 
     ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another stands behind.
     A region where a cause holds was read off these bytes: it is as good as fitted.
     """
-    exact = [cause for cause in report.causes[:MOST_CAUSES] if cause.exact]
+    exact = [cause for cause in causes[:MOST_CAUSES] if cause.exact]
     counts = {row.name: row.exact for row in found}
     most = max(counts.values(), default=0)
     first, behind = (
@@ -200,9 +196,7 @@ def rivals(report: Report, found: Sequence[Agreed] = ()) -> Rivals | None:
         )
         for wanted in (True, False)
     )
-    if len(first) < 2 or report.evidence.bound is None:
-        return None
-    return Rivals(report.evidence.call.op.name, first, behind)
+    return None if len(first) < 2 else Rivals(op, first, behind)
 
 
 def apart(
@@ -211,8 +205,9 @@ def apart(
     runs: Callable[[Call], bool] | None = None,
 ) -> Apart | None:
     """The rivals of a report, and a case that tells them apart; None where one cause is enough."""
-    two = rivals(report)
-    return None if two is None else told(two, candidates, runs=runs, like=report.evidence.bound)
+    bound = report.evidence.bound
+    two = None if bound is None or not report.differing else rivals(bound.call.op.name, report.causes)
+    return None if two is None else told(two, candidates, runs=runs, like=bound)
 
 
 def told(

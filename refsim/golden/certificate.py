@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import refsim
+from refsim.bytediff.rank import Cause
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.html import rendered
+from refsim.golden.causes import MOST_CAUSES, table_of
 from refsim.golden.certify import (
     KNOWN_DEFECT,
     LEGAL,
@@ -20,8 +22,6 @@ from refsim.golden.certify import (
     Verdict,
 )
 
-#: Likely causes of a case that are said.
-MOST_CAUSES = 3
 MEANINGS = {
     SAME: "every byte that the kernel defines is the definition's",
     LEGAL: "other bytes, which a device may write that rounds as a profile says",
@@ -55,7 +55,7 @@ def what(row: Verdict) -> Iterator[str]:
     else:
         yield f"{row.detail['differing']} differ; {'; '.join(row.detail['pattern'])}"
         causes = row.detail["causes"]
-        yield from (f"likely cause: {cause}" for cause in causes[:MOST_CAUSES])
+        yield from (f"likely cause: {Cause.of(cause)}" for cause in causes[:MOST_CAUSES])
         if len(causes) > MOST_CAUSES:
             yield choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)
 
@@ -72,5 +72,6 @@ def page(certificate: Certificate) -> str:
         meanings=MEANINGS,
         deviations=certificate.deviations(),
         what=what,
+        causes=table_of(certificate.causes),
         version=refsim.__version__,
     )

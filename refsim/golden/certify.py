@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import meant, quote, there
 from refsim.formats.reading import json_file, reading
+from refsim.golden.causes import KernelCauses, WrongCase, of_kernels
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
 from refsim.golden.store import DigestEntry, digest, parse
@@ -108,6 +110,16 @@ class Certificate:
         found = [row for row in self.verdicts if row.verdict in order]
         return sorted(found, key=lambda row: order.index(row.verdict))
 
+    @cached_property
+    def causes(self) -> list[KernelCauses]:
+        """What is wrong with each kernel, by its wrong cases."""
+        found: dict[tuple[str, str], list[WrongCase]] = {}
+        for row in self.verdicts:
+            if row.verdict == WRONG:
+                case = replace(WrongCase.of(row.case, row.detail), bound=row.bound)
+                found.setdefault((row.op, ""), []).append(case)
+        return of_kernels(found)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "about": dict(self.about),
@@ -119,6 +131,7 @@ class Certificate:
             },
             "known": {row.defect.name: row.defect.note for row in self.verdicts if row.defect},
             "deviations": [row.as_json() for row in self.deviations()],
+            "causes": [row.as_json() for row in self.causes],
         }
 
 
@@ -296,7 +309,7 @@ def _detail(bound: BoundCase, actual: PackedBuffer) -> dict[str, Any]:
         "differing": report.differing,
         "pattern": ["nothing was written"] if unwritten else list(report.pattern),
         "first": report.as_json()["differences"],
-        "causes": [str(cause) for cause in report.causes],
+        "causes": [cause.as_json() for cause in report.causes],
     }
 
 

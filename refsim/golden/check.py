@@ -18,7 +18,6 @@ from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.executor import OURS, YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
-from refsim.golden.apart import rivals
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.binding import BoundCase, bind
@@ -233,21 +232,17 @@ def compared(
 ) -> dict[str, Any]:
     """Nothing if the buffers are equal; else how many elements differ, and with ``explain`` in which pattern, and why.
 
-    ``bound``: the call that wrote them; None for a float operator. ``alike`` are two causes that predict the same
-    bytes, if there are two.
+    ``bound``: the call that wrote them; None for a float operator.
     """
     if np.array_equal(expected.raw, actual.raw):
         return {}
     if not explain:
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
     report = diff(expected, actual, call=bound, limit=1)
-    two = rivals(report)
     return {
         "differing": report.differing,
         "pattern": list(report.pattern),
-        "causes": [str(cause) for cause in report.causes],
-        "named": [cause.name for cause in report.causes],
-        **({} if two is None else {"alike": two.as_json()}),
+        "causes": [cause.as_json() for cause in report.causes],
     }
 
 

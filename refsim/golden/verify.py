@@ -21,6 +21,7 @@ from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
+from refsim.golden.causes import WrongCase
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import ACCEPTED, BYTES, CRASHED, REFUSED, TIMEOUT, Checked, fails
 from refsim.golden.judge import LEGAL
@@ -350,25 +351,14 @@ def configurations(corpus: Corpus, results: Sequence[Checked]) -> dict[str, str]
     return {entry.name: entry.case.configuration for entry in entries if entry.name in names}
 
 
-def causes(failed: Sequence[Checked]) -> list[dict[str, Any]]:
-    """Of each operator on each executor: how many cases failed, of how many a cause was sought, and the likeliest."""
-    found: dict[tuple[str, str], list[Checked]] = {}
+def wrong_cases(failed: Sequence[Checked]) -> dict[tuple[str, str], list[WrongCase]]:
+    """(operator, executor) -> its failed cases; of a chain the operator is that of the first wrong step."""
+    found: dict[tuple[str, str], list[WrongCase]] = {}
     for result in failed:
-        found.setdefault((result.case.partition("/")[0], result.executor), []).append(result)
-    rows = []
-    for (op, executor), results in found.items():
-        told = [result.detail["named"] for result in results if "named" in result.detail]
-        first = Counter(names[0] if names else "no known cause fits" for names in told)
-        rows.append(
-            {
-                "operator": op,
-                "executor": executor,
-                "failed": len(results),
-                "explained": len(told),
-                "causes": dict(first.most_common()),
-            }
-        )
-    return rows
+        op = str(result.detail.get("operator", result.case.partition("/")[0]))
+        case = WrongCase.of(result.case.removesuffix(BYTES), result.detail)
+        found.setdefault((op, result.executor), []).append(case)
+    return found
 
 
 def profiles(results: Sequence[Checked]) -> dict[str, str]:

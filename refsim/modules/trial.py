@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from refsim.bytediff import Report, diff
-from refsim.bytediff.consensus import Agreed, agreed, decided, reordered
+from refsim.bytediff.consensus import decided, reordered
 from refsim.bytediff.hypotheses import defects
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
@@ -27,6 +27,7 @@ from refsim.core.errors import (
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, KernelFinding
+from refsim.golden.causes import KernelCauses, Runs, WrongCase, of_kernel
 from refsim.golden.check import within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import TellingCase
@@ -39,6 +40,8 @@ VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, UNSAFE, WRONG, FAILED)
 #: What a case that is wrong is worth in further cases: how many are compared, how many are run to find them, and how
 #: many elements their inputs have. By the clock, a busy machine would say something else than an idle one.
 MOST_WRONG, MOST_TRIED, MOST_ELEMENTS = 6, 24, 1 << 16
+#: Elements of the cases among which one is sought that tells two causes apart: --watch answers at once.
+APART_ELEMENTS = 1 << 14
 #: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
 OUT_OF_BOUNDS = "write out of bounds"
 #: How often a wrong case runs again, to see whether it is wrong in the same way.
@@ -73,14 +76,16 @@ class Tried:
 
 @dataclass(frozen=True)
 class Explained:
-    """What is wrong with a kernel: the diff of one case, its causes in the order in which they hold in several.
+    """What is wrong with a kernel: the diff of one case, and what explains that and some further ``cases``.
 
-    ``distinct`` results came of ``runs`` runs of the case.
+    ``tried`` is the first of them with a known cause, or the ``first`` of all if none has one. ``distinct`` results
+    came of ``runs`` runs of the first case.
     """
 
+    first: Tried
     tried: Tried
     report: Report
-    causes: tuple[Agreed, ...]
+    kernel: KernelCauses
     cases: tuple[str, ...]
     distinct: int
     runs: int
@@ -151,38 +156,47 @@ class ModuleTrial:
         return judged(candidate.bound, actual, self.fill, profiles, candidate.op not in self.own)
 
     def explain(
-        self, tried: Tried, others: Iterable[TellingCase], limit: int = 10, title: str = ""
+        self,
+        tried: Tried,
+        others: Iterable[TellingCase],
+        limit: int = 10,
+        title: str = "",
+        runs: Runs | None = None,
     ) -> Explained:
         """Why a case is wrong. Where its bytes fit several causes, further cases of the operator decide.
 
-        ``others`` are these cases; only so many are run as `MOST_TRIED` and `MOST_ELEMENTS` allow.
+        ``others`` are these cases; only so many are run as `MOST_TRIED` and `MOST_ELEMENTS` allow. ``runs`` says which
+        calls the kernel computes.
         """
-        reports = [self._report(tried, limit, title)]
-        names = [tried.candidate.name]
+        wrong = [(tried, self._report(tried, limit, title))]
         results = self._repeated(tried)
-        if not decided(reports[0]) and len(results) == 1:
+        if not decided(wrong[0][1]) and len(results) == 1:
             elements = 0
             for number, other in enumerate(others):
                 elements += other.elements
-                if number == MOST_TRIED or len(reports) == MOST_WRONG or elements > MOST_ELEMENTS:
+                if number == MOST_TRIED or len(wrong) == MOST_WRONG or elements > MOST_ELEMENTS:
                     break
                 further = self.run(other)
                 if further.verdict == WRONG:
-                    reports.append(self._report(further, 1, ""))
-                    names.append(other.name)
-        # had it been a known defect, the case would not be wrong
-        causes = [row for row in agreed(reports) if row.name != defects.NAME]
-        report = reordered(reports[0], causes)
-        report = replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
-        return Explained(tried, report, tuple(causes), tuple(names), len(results), 1 + REPEATS)
+                    wrong.append((further, self._report(further, limit, "")))
+        cases = [
+            WrongCase(one.candidate.name, report.causes, bound=one.candidate.bound) for one, report in wrong
+        ]
+        kernel = of_kernel(tried.candidate.op, self.executor.name, cases, runs, APART_ELEMENTS)
+        shown, report = next((row for row in wrong if row[1].known), wrong[0])
+        names = tuple(case.name for case in cases)
+        report = reordered(report, kernel.causes)
+        return Explained(tried, shown, report, kernel, names, len(results), 1 + REPEATS)
 
     def _report(self, tried: Tried, limit: int, title: str) -> Report:
         candidate = tried.candidate
         assert tried.actual is not None
-        return diff(
+        report = diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
             title=title or candidate.name, geometry=self.geometry(candidate.bound.call),
         )  # fmt: skip
+        # had it been a known defect, the case would not be wrong
+        return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
 
     def _repeated(self, tried: Tried) -> set[bytes]:
         """The distinct results of the case when it runs again."""

@@ -223,9 +223,8 @@ class Verification:
                 if instead is None:
                     return
                 tried = instead
-        outcome.wrong.append(
-            self.trial.explain(tried, (one for one in others if one is not tried.candidate), limit)
-        )
+        rest = (one for one in others if one is not tried.candidate)
+        outcome.wrong.append(self.trial.explain(tried, rest, limit, runs=self.takes))
 
     def _after(self, candidate: TellingCase) -> Iterator[TellingCase]:
         """Some cases that come after one of the operator, among all of them: whichever a pattern chose to run."""

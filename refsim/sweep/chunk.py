@@ -15,7 +15,8 @@ from refsim.core.rng import Rng
 from refsim.exec.executor import Executor
 from refsim.formats.cases import contents
 from refsim.golden import check
-from refsim.golden.apart import Rivals
+from refsim.golden.apart import rivals
+from refsim.golden.causes import WrongCase
 from refsim.golden.check import ACCEPTED, DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.ops.base.binding import BoundCase, bind
@@ -110,11 +111,10 @@ def tried(
         )
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
         return ERROR, f"{type(error).__name__}: {error}"
-    causes = found.detail.get("causes", ())[:1]
-    if "alike" in found.detail:  # a call that was made small may fit several
-        two = Rivals.of(bound.case.op, found.detail["alike"])
-        causes = (f"{two.same}; {TELLS}",)
-    told = "; ".join((*found.detail.get("pattern", ()), *causes))
+    causes = WrongCase.of(str(bound.case), found.detail).causes
+    two = rivals(bound.case.op, causes)  # a call that was made small may fit several
+    why = map(str, causes[:1]) if two is None else (f"{two.same}; {TELLS}",)
+    told = "; ".join((*found.detail.get("pattern", ()), *why))
     return found.status, str(found.detail.get("message", told))
 
 

@@ -52,8 +52,10 @@ def test_a_single_case_reads_as_the_diff_does() -> None:
     report = wrong(1, border=0)
     found = agreed([report])
     assert [str(row) for row in found] == list(map(str, found_in_order(report)))
+    detail = report.causes[0].detail
     assert found[0].as_json() == {
-        "name": "border padded with 0", "detail": report.causes[0].detail, "exact": 1, "seen": 1, "of": 1,
+        "name": "border padded with 0", "detail": detail, "place": None, "exact": 1, "seen": 1, "of": 1,
+        "forms": [{"detail": detail, "exact": 1}],
     }  # fmt: skip
     assert agreed([]) == []
 

@@ -117,7 +117,7 @@ def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:
     assert cause(contradicted=20).weak and "weak" in str(cause(contradicted=20))
     assert cause(explained=2, differing=2, fitted=True).weak
     assert cause(explained=2, differing=2, where="only in lane 3").weak
-    assert not cause(explained=2, differing=2).weak
+    assert cause(explained=3, differing=3).weak and not cause(explained=4, differing=4).weak
 
 
 def test_tiny_cases_never_decide_alone() -> None:

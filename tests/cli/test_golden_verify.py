@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 from examples import BINARY, LINEAR, UNARY
 
+from refsim.bytediff import Cause
 from refsim.cli import _golden_verify
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.cpu import isa
 from refsim.golden import chain_rules, verify
+from refsim.golden.causes import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, write_sums
@@ -95,19 +97,19 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
 def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
     refsim, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"alike": TWO_CAUSES})
+    failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"causes": TWO_CAUSES})
     _golden_verify._print_failure(failed, ["cpu"], [], {})
     out = capsys.readouterr().out
     assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
     content = _golden_verify._failure(failed, {})
     assert (content["case"], content["stored"]) == (CASE, True)
     assert _golden_verify._failure(Checked(CASE, "cpu", "different", {}), {})["stored"] is False
-    ((name, _),) = _golden_verify._apart([failed])
-    assert name == CASE
-    assert refsim("replay", name, "-x", "cpu").status == 0
+    ((case,),) = verify.wrong_cases([failed]).values()
+    assert (case.name, [cause.name for cause in case.causes]) == (CASE, ["nothing written", "padding leaked"])
+    assert refsim("replay", case.name, "-x", "cpu").status == 0
 
 
-TWO_CAUSES = [{"name": name, "detail": "", "fitted": True} for name in ("nothing written", "padding leaked")]
+TWO_CAUSES = [Cause(name, "so", 9, 9, 0).as_json() for name in ("nothing written", "padding leaked")]
 
 #: Run by every Python that finds it on its path: makes one case fail in its own way.
 SABOTAGE = """
@@ -174,7 +176,7 @@ def test_enough_wrong_cases_of_an_operator_end_it(
     assert len(failed) == 6 and sum("causes" in row for row in failed) == verify.EXPLAINED
     assert all(row["configuration"] == open_case(row["case"]).bound.case.configuration for row in failed)
     (row,) = facts["causes"]
-    assert (row["operator"], row["failed"], row["explained"]) == (OP, 6, verify.EXPLAINED) and row["causes"]
+    assert (row["operator"], row["wrong"], row["sought"]) == (OP, 6, verify.EXPLAINED) and row["causes"]
     everything = verified(refsim, small, OP, "-x", "cpu:emulated", "--search", "0", "--all")
     assert facts["cases"] + facts["not_checked"][OP] == everything["cases"]
     assert everything["not_checked"] == {} and len(everything["failures"]) > 20
@@ -193,22 +195,18 @@ def test_an_operator_has_enough_wrong_cases() -> None:
 
 
 def test_causes_are_summed_up_by_kernel() -> None:
-    found = [
-        Checked("a/0", "x", "different", {"named": ["p", "q"]}),
-        Checked("a/1", "x", "different", {"named": ["p"]}),
-    ]
-    found += [
-        Checked("a/2", "x", "different"),
-        Checked("a/2", "y", "error"),
-        Checked("b/0", "x", "different", {"named": []}),
-    ]
-    rows = {(row["operator"], row["executor"]): row for row in verify.causes(found)}
-    assert (rows["a", "x"]["failed"], rows["a", "x"]["explained"], rows["a", "x"]["causes"]) == (
-        3,
-        2,
-        {"p": 2},
-    )
-    assert rows["a", "y"]["causes"] == {} and list(rows["b", "x"]["causes"].values()) == [1]
+    def checked(case: str, executor: str, *names: str) -> Checked:
+        causes = [Cause(name, "so", 9, 9, 0).as_json() for name in names]
+        return Checked(case, executor, "different", {"causes": causes})
+
+    found = [checked("a/0", "x", "p", "q"), checked("a/1", "x", "p"), checked("b/0", "x")]
+    found += [Checked("a/2", "x", "different"), Checked("a/2", "y", "error")]
+    rows = {(row.operator, row.executor): row for row in of_kernels(verify.wrong_cases(found))}
+    row = rows["a", "x"]
+    assert (row.wrong, row.sought, row.case) == (3, 2, "a/0")
+    assert [(cause.name, cause.exact, cause.of) for cause in row.causes] == [("p", 2, 2), ("q", 1, 2)]
+    assert (rows["a", "y"].sought, rows["a", "y"].causes) == (0, ())
+    assert (rows["b", "x"].sought, rows["b", "x"].causes) == (1, ())
 
 
 @pytest.mark.long
@@ -223,7 +221,7 @@ def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
     text = refsim(*given)
     assert text.status == 1 and failure["message"] in text.out
     assert "; ".join((f"  {failure['differing']} differ", *failure["pattern"])) in text.out.splitlines()
-    assert f"  likely cause: {failure['causes'][0]}" in text.out.splitlines()
+    assert f"  likely cause: {Cause.of(failure['causes'][0])}" in text.out.splitlines()
 
 
 @pytest.mark.few(1)

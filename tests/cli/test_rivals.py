@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+from dataclasses import replace
 
-import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.bytediff import diff
-from refsim.cli import _golden_verify, _shaders
-from refsim.core.buffer import PackedBuffer
+from refsim.bytediff import Cause
+from refsim.cli.kit import apart as shown
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.golden import apart
-from refsim.golden.check import Checked
+from refsim.golden import apart, causes
 from refsim.golden.named import open_case
-from refsim.modules.trial import Explained
 
 CASE = f"{UNARY.name}/0003"
 TWO = apart.Rivals(
@@ -39,7 +35,8 @@ def two(monkeypatch: pytest.MonkeyPatch) -> None:
         return out
 
     monkeypatch.setattr(EmulatedExecutor, "run", run)
-    monkeypatch.setattr(apart, "rivals", lambda report, found=(): TWO if report.differing else None)
+    for module in (apart, causes):
+        monkeypatch.setattr(module, "rivals", lambda op, causes, found=(): TWO)
 
 
 def said(out: str, command: str) -> bool:
@@ -112,20 +109,24 @@ def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
         assert "predict the same bytes here; " in (tmp_path / "found" / page).read_text()
 
 
-def test_verify_says_each_two_once() -> None:
-    failed = [
-        Checked(f"{UNARY.name}/{n:04d}", "cpu", "different", {"alike": TWO.as_json()}) for n in range(3)
+def test_a_table_of_kernels(two: None, capsys: pytest.CaptureFixture[str]) -> None:
+    """What verify, check, shaders and triage end with: each cause with its cases, and what tells two apart."""
+    first, second = (Cause(one.name, one.detail, 9, 9, 0) for one in TWO.causes)
+    lucky = replace(first, name="luck")
+    rows = [
+        causes.WrongCase(f"{UNARY.name}/0000", (first, second)),
+        causes.WrongCase("x", (first, second, lucky)),
     ]
-    ((name, lines),) = _golden_verify._apart([Checked(CASE, "cpu", "different", {}), *failed])
-    (line, command), (meaning, _) = lines
-    assert name == f"{UNARY.name}/0000" and said(line + meaning, "refsim replay ")
-    assert line.endswith(" -x cpu") and command
+    (row,) = causes.of_kernels({(UNARY.name, "cpu"): rows})
+    (fit, cause, case), (_, _, other), (worse, _, none) = row.rows
+    assert cause == first.brief and fit == "2 of 2" and case == other and case.startswith(UNARY.name)
+    assert (worse, none) == ("1 of 2", "") and row.as_json()["apart"]["case"] == case
+    shown.print_kernels([row])
+    assert said(capsys.readouterr().out.replace("\n  ", "; "), f"refsim replay {case} -x cpu")
 
 
 def test_verify_notes_them() -> None:
     """An add that takes the zero point of a for 0, which is that of its output."""
-    from dataclasses import replace
-
     from refsim.golden.check import compared
     from refsim.golden.rules import case
     from refsim.ops.base.binding import bind
@@ -133,24 +134,7 @@ def test_verify_notes_them() -> None:
     bound = bind(case("q8ta_add", 141))
     call = replace(bound.call, params=replace(bound.call.params, a_zp=0))
     detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
-    free = [row["name"] for row in detail["alike"] if not row["fitted"]]
+    two = apart.rivals("q8ta_add", list(map(Cause.of, detail["causes"])))
+    assert two is not None
+    free = [row.name for row in two.free]
     assert {"zero point not folded", "another tensor's quantization"} <= {*free}
-
-
-def test_shaders(two: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_shaders, "rivals", apart.rivals)
-    stored = open_case(CASE)
-    wrong = PackedBuffer.from_raw(
-        stored.expected.raw ^ np.uint8(1), stored.expected.desc.shape, stored.expected.desc.layout
-    )
-    report = diff(stored.expected, wrong, call=stored.bound)
-    tried = SimpleNamespace(candidate=SimpleNamespace(bound=stored.bound))
-    found = Explained(tried, report, (), (CASE,), 1, 1)  # type: ignore[arg-type]
-    build = SimpleNamespace(
-        writer=lambda call: "",
-        stores=lambda module: (),
-        executor=SimpleNamespace(name="spv:out@0"),
-        takes=bool,
-    )
-    (line, command), (meaning, _) = _shaders.telling(build, found)  # type: ignore[arg-type]
-    assert said(line + meaning, "refsim replay ") and line.endswith(" -x spv:out@0") and command

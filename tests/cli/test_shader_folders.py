@@ -233,7 +233,9 @@ def test_the_same_as_json(folder: Path, refsim) -> None:
     assert done.status == 1 and content["same"] is False and len(content["bad"]) == 1
     (wrong,) = content["wrong"]
     assert wrong["case"] == content["bad"][0] and wrong["module"] == CONV
-    assert wrong["causes"][0]["name"] == "border padded with 0" and wrong["distinct"] == 1
+    (kernel,) = content["causes"]
+    assert kernel["causes"][0]["name"] == "border padded with 0" and wrong["distinct"] == 1
+    assert (kernel["operator"], kernel["wrong"]) == ("q8ta_conv2d_general", len(wrong["cases"]))
     assert wrong["lines"][0]["place"].startswith("q8ta_conv2d.comp:")
     difference = wrong["report"]["differences"][0]
     assert len(wrong["report"]["differences"]) == 2 and {"word", "lane", "workgroup", "invocation"} <= set(

@@ -56,7 +56,7 @@ def test_seeded_bugs_are_found_and_nearly_all_are_named(
         ).json
         put(folder, bug.module, build.BINARIES / f"{bug.module}.spv")
         assert content["same"] is False, f"{bug.id} was not found"
-        named = [row["causes"][0]["name"] for row in content["wrong"] if row["causes"]]
+        named = [row["causes"][0]["name"] for row in content["causes"] if row["causes"]]
         failed = " ".join(row["message"] for row in content["failed"])
         if not set(named[:1]) & set(bug.causes) and not any(cause in failed for cause in bug.causes):
             unnamed.append((bug.id, named))
@@ -142,10 +142,10 @@ def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str
         put(folder, RELU, compiled["relu-clamps-first"])
         found = json_schema.read(watching.until('"stage": "first"'))
         assert found["changed"] == [RELU] and list(found["operators"]) == ["q8ta_relu"]
-        assert found["wrong"][0]["causes"][0]["name"] == "clamp order" and found["seconds"] < 20
+        assert found["causes"][0]["causes"][0]["name"] == "clamp order" and found["seconds"] < 20
         (folder / f"{RELU}.spv").write_bytes(b"half of it")
         put(folder, "q8ta_clone", compiled["clone-lanes-reversed"])
         found = json_schema.read(watching.until('"changed": ["q8ta_clone"]'))
         assert list(found["operators"]) == ["q8ta_clone"]
-        assert found["wrong"][0]["causes"][0]["name"] == "byte order"
+        assert found["causes"][0]["causes"][0]["name"] == "byte order"
         assert watching.end() == 1

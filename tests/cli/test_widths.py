@@ -16,6 +16,7 @@ import click
 import numpy as np
 import pytest
 
+from refsim.bytediff import Cause
 from refsim.cli import demo, lower
 from refsim.cli.demo import bundled
 from refsim.cli.kit import program
@@ -123,9 +124,10 @@ FOUND = SimpleNamespace(
 
 def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[list[Checked]]:
     """What `golden verify` would get of its processes: a case that fails with all that can be said of it."""
+    cause = Cause("border padded with 0", "taps outside the image read 0", 12, 12, 0)
     detail = {
         "message": "guard words were written", "digest": "0" * 64, "recorded": "1" * 64, "differing": "12 of 96 bytes",
-        "pattern": ["only lane 3", "only at h <= 2"], "causes": ["border padded with 0: taps outside the image read 0"],
+        "pattern": ["only lane 3", "only at h <= 2"], "causes": [cause.as_json()],
     }  # fmt: skip
     return [[Checked(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -119,7 +117,7 @@ def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
     bound, actual = first_wrong()
     report = diff(bound.call.expected(bound.inputs), actual, call=bound)
     first = next(cause for cause in report.causes if cause.name == "zero point not folded")
-    two = rivals(replace(report, causes=(first, replace(first, name="luck", where="only at w >= 2"))))
+    two = rivals(OP, (first, replace(first, name="luck", where="only at w >= 2")))
     assert two is not None and [cause.fitted for cause in two.causes] == [False, True]
 
 
@@ -144,16 +142,16 @@ def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
     report = diff(bound.call.expected(bound.inputs), actual, call=bound)
     first = next(cause for cause in report.causes if cause.name == "zero point not folded")
     lucky = replace(first, name="luck")
-    both = replace(report, causes=(lucky, first))
-    assert rivals(both) is not None
+    both = (lucky, first)
+    assert rivals(OP, both) is not None
     counts = [Agreed(first, 3, 3, 3, 3.0), Agreed(lucky, 1, 1, 3, 1.0)]
-    assert rivals(both, counts) is None
+    assert rivals(OP, both, counts) is None
     third = replace(first, name="zero point folded twice", detail="the input's zero point is added instead")
-    three = rivals(replace(report, causes=(lucky, first, third)), [*counts, Agreed(third, 3, 3, 3, 3.0)])
+    three = rivals(OP, (lucky, first, third), [*counts, Agreed(third, 3, 3, 3, 3.0)])
     assert three is not None and [cause.name for cause in three.causes] == [first.name, third.name]
     ((line, _),) = Apart(three).lines("x {case}")
     assert line.endswith('; "luck" fits fewer of the wrong cases')
-    assert rivals(both, [replace(row, exact=2) for row in counts]) is not None
+    assert rivals(OP, both, [replace(row, exact=2) for row in counts]) is not None
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -194,9 +192,7 @@ def test_a_case_of_like_sizes_is_named_first() -> None:
     report = diff(bound.call.expected(bound.inputs), actual, call=bound)
     first = next(cause for cause in report.causes if cause.name == "zero point not folded")
     detail = "the input's zero point is added instead of subtracted"
-    two = rivals(
-        replace(report, causes=(first, replace(first, name="zero point folded twice", detail=detail)))
-    )
+    two = rivals(OP, (first, replace(first, name="zero point folded twice", detail=detail)))
     assert two is not None
     pool = [TellingCase(f"{OP}/{number:04d}", OP, case(OP, number)) for number in range(200)]
     assert told(two, pool).case != told(two, pool, like=bound).case
@@ -218,16 +214,12 @@ def test_where_no_case_is_left_both_are_said() -> None:
 
 
 def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart() -> None:
-    def report(*fitted: bool, bound: object = "a call") -> Any:
-        causes = [
-            SimpleNamespace(name=n, detail="", exact=True, fitted=f, where="")
-            for n, f in zip("abc", fitted, strict=False)
-        ]
-        call = SimpleNamespace(op=SimpleNamespace(name="q8ta_add"))
-        return SimpleNamespace(causes=causes, evidence=SimpleNamespace(bound=bound, call=call))
+    def found(*fitted: bool) -> Rivals | None:
+        causes = [Cause(n, "", 9, 9, 0, fitted=fitted_) for n, fitted_ in zip("abc", fitted, strict=False)]
+        return rivals("q8ta_add", causes)
 
     def said(*fitted: bool) -> list[str]:
-        two = rivals(report(*fitted))
+        two = found(*fitted)
         assert two is not None
         return [line for line, _ in told(two, ()).lines("x {case}")]
 
@@ -236,4 +228,4 @@ def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart()
     assert said(False, True) == [f'"a" and "b" {none}since "b" is fitted to these bytes']
     assert said(True, True, True) == [f"{three} {none}since {three} are fitted to these bytes"]
     assert said(False, False, True) == [f"{three} {none}of 0 tried"]
-    assert rivals(report(True)) is None and rivals(report(False, True, bound=None)) is None
+    assert found(True) is None

@@ -61,7 +61,7 @@ def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
         outcome = build.verification.run(build.operators)
         assert not outcome.right and outcome.cases <= 6
         # a channel read as the zero point gives the bytes of a channel left out: both may come first
-        assert twin.cause in [cause.name for cause in outcome.wrong[0].causes[:2]]
+        assert twin.cause in [cause.name for cause in outcome.wrong[0].kernel.causes[:2]]
         assert build.writer(outcome.wrong[0].tried.candidate.bound.call) == twin.name
 
 

@@ -105,7 +105,7 @@ def _found(shaders: Build, folder: Path, bug: Bug, scratch: Path) -> Found:
     finally:
         module.write_bytes(right)
         shaders.refresh([bug.module])
-    causes = [str(cause) for row in outcome.wrong for cause in row.causes[:FIRST]]
+    causes = [str(cause) for row in outcome.wrong for cause in row.kernel.causes[:FIRST]]
     return Found(bug, bool(outcome.bad), (*causes, *(row.message for row in outcome.failed)))
 
 

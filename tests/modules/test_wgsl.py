@@ -38,7 +38,7 @@ def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
     with needs_device(), opened(str(folder), [bug.op], COUNT, device=INDEX) as build:
         outcome = build.verification.run([bug.op])
         assert outcome.wrong, "every case is right"
-        named = [str(cause) for cause in outcome.wrong[0].causes[:FIRST]]
+        named = [str(cause) for cause in outcome.wrong[0].kernel.causes[:FIRST]]
         assert any(true in name for name in named for true in bug.causes), named
         call = outcome.wrong[0].tried.candidate.bound.call
         assert any(place.startswith(bug.file) for place, _ in build.stores(build.writer(call)))

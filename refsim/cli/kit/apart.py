@@ -1,4 +1,4 @@
-"""Causes that predict the same bytes: what every verb that reports on a buffer says of them, as text, page and JSON."""
+"""What is wrong with a kernel, and what tells causes apart: said alike by every verb, as text, page and JSON."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from refsim.bytediff import Report
-from refsim.cli.kit.text import say
+from refsim.cli.kit.text import print_table, say
 from refsim.exec.executor import Executor
 from refsim.golden import apart
 from refsim.golden.apart import Apart
+from refsim.golden.causes import COLUMNS, MOST_CAUSES, KernelCauses
 from refsim.ops.base.registry import OPS
 
 
@@ -71,3 +72,25 @@ def rerun_of(executor: str | None) -> str:
 def say_lines(lines: Sequence[tuple[str, bool]], indent: str = "") -> None:
     for line, command in lines:
         say(f"{indent}{line}", command=command)
+
+
+def print_kernels(found: Sequence[KernelCauses]) -> None:
+    """A table of what is wrong with each kernel, and what tells equally good causes apart.
+
+    Where one case alone is wrong, its report is the table.
+    """
+    for row in found:
+        if row.wrong > 1:
+            say(row.head)
+            print_table(COLUMNS, row.rows, drop=("to tell apart",))
+        if row.apart is not None:
+            (line, command), *rest = lines_of(row.apart, row.executor or None)
+            say(f"{row.operator}: {line}", command=command)
+            say_lines(rest, "  ")
+
+
+def kernel_texts(row: KernelCauses) -> list[str]:
+    """The same about one kernel as lines for a page."""
+    causes = [str(cause) for cause in row.causes[:MOST_CAUSES]] if row.sought > 1 else []
+    apart = [] if row.apart is None else lines_of(row.apart, row.executor or None)
+    return [*causes, *(line for line, _ in apart)]
