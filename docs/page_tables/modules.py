@@ -19,7 +19,8 @@ def _words(row: ModuleCall, *fields: str) -> Iterable[str]:
     """The words of some fields; what a later release does differently stands behind them."""
     for field in fields:
         found = [getattr(release, field) for release in (row, *row.later)]
-        told = [each if isinstance(each, str) else " ".join(each) for each in found]
+        between = ", " if field == "global_size" else " "
+        told = [each if isinstance(each, str) else between.join(each) for each in found]
         yield "; later: ".join(f"`{each}`" if each else "" for each in dict.fromkeys(told))
 
 

@@ -282,15 +282,12 @@ class _Table:
         return stem
 
     def _size(self) -> str | tuple[str, str, str]:
-        """The global size; products of sizes become the words of a rule, from which invocations can be told."""
+        """The global size: a rule, or three words."""
         given = self.table.get("global", self.table.get("groups"))
         if isinstance(given, str):
             return given
         x, y, z = map(str, given)
-        products = [self._asked("global", expression.as_product, one) for one in (x, y, z)]
-        if "groups" in self.table or None in products:
-            return (x, y, z)
-        return ",".join(map(str, products))
+        return (x, y, z)
 
     def _asked(self, key: str, ask: Callable[..., Any], *arguments: Any) -> Any:
         """What a function of words answers; its error gets the place of the key."""

@@ -193,7 +193,9 @@ EXAMPLE = Case(
 
 #: Later releases compute all batches, as q8ta_conv2d_general.
 MODULE = conv.module((Shader("q8ta_conv2d_dw_float", textures=("weight",)),), "depthwise", DEPTHWISE).since(
-    global_size="w4,n*h,c4", local_size="depthwise_narrow", told_by="q8ta_conv2d_pw"
+    global_size=("ceil(w / 4)", "n * h", "ceil(c / 4)"),
+    local_size="depthwise_narrow",
+    told_by="q8ta_conv2d_pw",
 )
 
 OP = conv.operator(

@@ -84,7 +84,7 @@ EXAMPLE = conv_cases.example(Params.where)
 
 #: Later releases compute all batches. What a module declares is the same, so those of another operator tell.
 MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
-    global_size="w4,n*h,c4", local_size="conv_narrow", told_by="q8ta_conv2d_pw"
+    global_size=("ceil(w / 4)", "n * h", "ceil(c / 4)"), local_size="conv_narrow", told_by="q8ta_conv2d_pw"
 )
 
 OP = conv.operator(

@@ -128,14 +128,13 @@ MODULE = ModuleCall(
     bindings=("out", "x", *epilogue.CONSTS, "meta:out", "meta:x"),
     push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4"),
     spec=("apply_bias", "activation", "layout:out", "layout:x"),
-    global_size="c4,w4,h",
+    global_size=("ceil(c / 4)", "ceil(w / 4)", "h"),
     local_size="square",
     packing={"weight": WINDOW},
 )
-MODULE = MODULE.since(global_size="c4,w4,n*h", came_with=f"{Params.where}_unsigned_float").since(
-    push=("in_scale", "in_zp", "inv_out_scale", "out_zp", "k4", "oc4", "0"),
-    spec=("apply_bias", "activation", "layout:out", "layout:x", "fed:x"),
-    global_size="c4,w4,n*h",
+ALL_BATCHES = ("ceil(c / 4)", "ceil(w / 4)", "n * h")
+MODULE = MODULE.since(global_size=ALL_BATCHES, came_with=f"{Params.where}_unsigned_float").since(
+    push=(*MODULE.push, "0"), spec=(*MODULE.spec, "fed:x"), global_size=ALL_BATCHES
 )
 
 OP = conv.operator(

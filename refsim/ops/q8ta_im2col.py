@@ -145,13 +145,15 @@ MODULE = ModuleCall(
     bindings=("out", "x", "meta:out", "meta:x", "conv_params"),
     push=("in_zp",),
     spec=("1", "layout:out", "layout:x"),
-    global_size="h*w4*c4,1,1",
+    global_size=("h * ceil(w / 4) * ceil(c / 4)", "1", "1"),
     local_size="64,1,1",
     view="plane",
 )
-MODULE = MODULE.since(view="", global_size="n*h*w4*c4,1,1", came_with="q8ta_conv2d_pw_unsigned_float").since(
-    push=("in_zp", "0"), view="rows"
-)
+MODULE = MODULE.since(
+    view="",
+    global_size=("n * h * ceil(w / 4) * ceil(c / 4)", "1", "1"),
+    came_with="q8ta_conv2d_pw_unsigned_float",
+).since(push=("in_zp", "0"), view="rows")
 
 OP = OpSpec(
     name="q8ta_im2col",

@@ -98,5 +98,7 @@ OP = linear.operator(
         EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
     ),
     matrix=linear.matrix,
-    upstream=Upstream(linear.module("q8ta_linear", "w8,h4,1", "square"), defects=(FIRST_PLANE,)),
+    upstream=Upstream(
+        linear.module("q8ta_linear", ("ceil(w / 8)", "ceil(h / 4)", "1"), "square"), defects=(FIRST_PLANE,)
+    ),
 )

@@ -97,7 +97,7 @@ OP = linear.operator(
     ),
     one_row=True,
     upstream=Upstream(
-        linear.module("q8ta_linear_gemv", "w8,1,1", "1,1,64"),
+        linear.module("q8ta_linear_gemv", ("ceil(w / 8)", "1", "1"), "1,1,64"),
         defects=(FIRST_ROW,),
         beyond=beyond,
         resize=STALE_ROWS,

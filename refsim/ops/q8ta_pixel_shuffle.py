@@ -187,7 +187,7 @@ MODULE = ModuleCall(
     bindings=("out", "x", "meta:out", "meta:x"),
     push=("in_scale", "out_inv_scale", "in_zp", "out_zp", "upscale", "moves_bytes"),
     spec=("layout:x", "layout:out"),
-    global_size="n*c4*h*w,1,1",
+    global_size=("n * ceil(c / 4) * h * w", "1", "1"),
     local_size="64,1,1",
     refuses=refuses,
 )

@@ -294,14 +294,17 @@ def test_a_comparison_with_one_sign_is_told_of_two() -> None:
 
 
 def test_sizes_that_are_products_have_known_writers() -> None:
+    w, h, c, n = range(4)
     products = {
-        "w": "w",
-        "n * ceil(c / 4) * 2": "n*c4*2",
-        "h*(n*w)": "h*n*w",
+        "w": [(w, 1)],
+        "n * ceil(c / 4) * 2": [(n, 1), (c, 4)],
+        "h*(n*w)": [(h, 1), (n, 1), (w, 1)],
+        "1": [],
         "w + 1": None,
+        "ceil(w / 2)": None,
         "ceil(x.c / 4)": None,
     }
-    assert {text: expression.as_product(text) for text in products} == products
+    assert {text: expression.factors(text) for text in products} == products
 
 
 # --- packings --------------------------------------------------------------------------------------------

@@ -358,7 +358,7 @@ def module(shaders: tuple[Shader, ...], local_size: str, packing: Packing = WIND
         bindings=("out", "x", *epilogue.CONSTS, "meta:out", "meta:x", "conv_params"),
         push=("in_scale", "in_zp", "inv_out_scale", "out_zp"),
         spec=("apply_bias", "activation", "layout:x", "layout:out"),
-        global_size="w4,h,c4",
+        global_size=("ceil(w / 4)", "h", "ceil(c / 4)"),
         local_size=local_size,
         packing={"weight": packing},
     )

@@ -159,7 +159,7 @@ def golden_k(slot: CaseSlot) -> tuple[int, int]:
     return 4 * slot.rng.integer(1, 24), 44
 
 
-def module(name: str, global_size: str, local_size: str) -> ModuleCall:
+def module(name: str, global_size: tuple[str, str, str], local_size: str) -> ModuleCall:
     """How upstream's host calls a linear kernel: 8 outputs at a time."""
     return ModuleCall(
         shaders=with_dot_product(name),

@@ -6,7 +6,7 @@ tensor. Everything here is data for an executor that loads the modules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -172,16 +172,14 @@ def _dispatch(host: Host, step: _Step, made: dict[str, TensorDesc]) -> ModuleDis
     size, local = _sizes(host, site, row)
     if 0 in size:
         return None
-    plain = row.own is not None
-    push, spec = (_plain_push(local), _plain_push(local)) if plain else (words.push, words.spec)
     return ModuleDispatch(
         site.shader.name,
         tuple(_bind(host, site, word, names) for word in row.bindings),
-        np.array([push(site, word) for word in row.push], "<u4").tobytes(),
-        tuple(spec(site, word) for word in row.spec),
+        np.array([expression.word(site, word, local) for word in row.push], "<u4").tobytes(),
+        tuple(expression.word(site, word, local) for word in row.spec),
         size,
         local,
-        0 if plain else 3,
+        3 if row.own is None else 0,
         row.own,
     )
 
@@ -207,10 +205,6 @@ def _launched(site: CallSite, row: ModuleCall, names: Mapping[str, str]) -> Modu
         launch.local,
         own=row.own,
     )
-
-
-def _plain_push(local: Triple) -> Callable[[CallSite, str], int]:
-    return lambda site, word: expression.word(site, word, local)
 
 
 def _sizes(host: Host, site: CallSite, row: ModuleCall) -> tuple[Triple, Triple]:
@@ -262,7 +256,7 @@ def written(
     if row.own is not None and row.own.launched:
         raise UnknownOperatorError(call.op.name, "refsim's own launch says who writes a word")
     size, local = _sizes(host, site, row)
-    return WrittenOutput(site.shader.name, size, local, writers.work_items(site, row.global_size))
+    return WrittenOutput(site.shader.name, size, local, writers.work_items(site, row))
 
 
 def output_binding(module: str, rows: Mapping[str, ModuleCall]) -> int:

@@ -1,4 +1,4 @@
-"""Plain words: sizes, strides, parameters, and small sums and products of them, for kernels that know no metadata.
+"""Words: sizes, strides, parameters, the names of `words.WORDS`, and small sums and products of them.
 
 ``w``, ``h``, ``c`` and ``n`` are sizes of the output, ``x.c`` is one of tensor x. ``ceil(c / 4)`` is rounded up. A word
 is parsed by Python's parser, and only the nodes that are listed here are evaluated. Whole numbers stay exact. As soon
@@ -59,12 +59,15 @@ _WHOLE = (ast.FloorDiv, ast.Mod)
 
 
 def word(site: CallSite, text: str, local: tuple[int, ...] = ()) -> int:
-    """A plain word, or one of `words.SPEC` such as ``layout:x``, as 32 bits, unsigned.
+    """A word as 32 bits, unsigned. A float is rounded to binary32, the inverse of a rounded scale once more.
 
     ``local`` is the workgroup, for ``local.x``. Raises ParameterError for what is no word, or has no such value.
     """
-    if words.split(text)[0] in words.SPEC and ":" in text:
-        return words.spec(site, text)
+    name, of = words.split(text)
+    if of:
+        if name not in words.WORDS:
+            raise site.unknown("word", text, [f"{known}:T" for known in words.WORDS])
+        return words.WORDS[name](site, of)
     value = _Evaluation(site, text, local).value(_tree(text))
     if isinstance(value, np.float32):
         return int(value.view(np.uint32))
@@ -92,34 +95,29 @@ def holds(site: CallSite, text: str) -> bool:
     return all(_COMPARED[type(how)](a, b) for how, a, b in steps)
 
 
-def as_product(text: str) -> str | None:
-    """A product of the output's sizes and fours of them in the words of a global size; None for anything else."""
-    factors: list[str] = []
+def factors(text: str) -> list[tuple[int, int]] | None:
+    """A product of sizes of the output and of parts of them, as (dim, part) with the fastest last; None for others.
+
+    A part is 1, 4 or 8: ``h * ceil(c / 4)`` is [(1, 1), (2, 4)]. Numbers are left out.
+    """
+    found: list[tuple[int, int]] = []
     left = [_tree(text)]
     while left:
-        node = left.pop()
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-            left += [node.right, node.left]  # the left one is taken next
-            continue
-        factor = _factor(node)
-        if factor is None:
-            return None
-        factors.append(factor)
-    return "*".join(factors)
-
-
-def _factor(node: ast.expr) -> str | None:
-    match node:
-        case ast.Constant(value=int(number)) if type(number) is int:
-            return str(number)
-        case ast.Name(id=name) if name in _SIZES:
-            return name
-        case ast.Call(
-            func=ast.Name(id="ceil"),
-            args=[ast.BinOp(left=ast.Name(id=name), op=ast.Div(), right=ast.Constant(value=4 | 8 as by))],
-        ) if name in _SIZES:
-            return f"{name}{by}"
-    return None
+        match left.pop():
+            case ast.BinOp(left=a, op=ast.Mult(), right=b):
+                left += [b, a]  # the left one is taken next
+            case ast.Constant(value=int(number)) if type(number) is int:
+                pass
+            case ast.Name(id=name) if name in _SIZES:
+                found.append((_SIZES[name], 1))
+            case ast.Call(
+                func=ast.Name(id="ceil"),
+                args=[ast.BinOp(left=ast.Name(id=name), op=ast.Div(), right=ast.Constant(value=int(by)))],
+            ) if name in _SIZES and by in (4, 8):
+                found.append((_SIZES[name], by))
+            case _:
+                return None
+    return found
 
 
 @lru_cache(4096)
@@ -185,10 +183,8 @@ class _Evaluation:
     def _name(self, name: str) -> Number:
         if name in _SIZES:
             return self.site.tensor("out").sizes_whcn[_SIZES[name]]
-        if name in words.COUNTS:
-            return words.COUNTS[name](self.site)
-        if name in words.SPEC and hasattr(self.site.call.params, name) | ("bias" in self.site.call.consts):
-            return words.spec(self.site, name)
+        if name in words.WORDS:
+            return words.WORDS[name](self.site, "")
         params = self.site.call.params
         value = getattr(params, name, None) if not name.startswith("_") else None
         if isinstance(value, float | np.floating):
@@ -233,7 +229,7 @@ def names(site: CallSite) -> list[str]:
     tensors += [f"{name}.{what}" for name in site.call.consts for what in OF_CONSTANTS]
     flags = ["apply_bias"] if "bias" in site.call.consts else []
     flags += ["activation"] if "activation" in params else []
-    counts = list(words.COUNTS) if "groups" in params else []
+    counts = ["k4", "oc4"] if "groups" in params else []
     return [
         *_SIZES, *numbers, *inverses, *(f"{name}.{side}" for name in pairs for side in "hw"), *flags, *counts, *tensors,
         *(f"local.{axis}" for axis in "xyz"),

@@ -48,10 +48,10 @@ class PlainWords:
 class Own:
     """What the row of a kernel says that is not upstream's.
 
-    ``where`` is the place of the row in its file. Its push, specialization and size words are plain ones
-    (`host.expression`). Specialization words begin with id 0. With ``groups`` its global size counts workgroups.
-    ``rounding`` is the numerics profile of the kernel, beside that of the device. ``defines_padding``: the padding
-    that it writes is compared. ``layouts`` are those that it takes, by argument, as `Layout` prints them.
+    ``where`` is the place of the row in its file. Specialization words begin with id 0. With ``groups`` its global size
+    counts workgroups. ``rounding`` is the numerics profile of the kernel, beside that of the device.
+    ``defines_padding``: the padding that it writes is compared. ``layouts`` are those that it takes, by argument, as
+    `Layout` prints them.
     ``flat``: it is a kernel for a runtime whose tensors are flat, in WGSL. ``overrides`` are the names of its
     specialization words there. ``launched``: it is called as refsim calls its own kernel of the operator.
     """
@@ -73,7 +73,8 @@ class ModuleCall:
     - ``shaders``: the modules that can do it; the rules of `host.choice` pick one.
     - ``bindings``: what stands at binding 0, 1, ...: tensors, constants, then parameter blocks.
     - ``push``: the push words, ``spec`` the specialization words from id 3 on.
-    - ``global_size``: how many invocations are needed along x, y and z; ``local_size``: the rule for the workgroup.
+    - ``global_size``: how many invocations are needed along x, y and z, as three words or a rule; ``local_size``: the
+      rule for the workgroup.
     - ``packing``: how constants are laid out, by their argument's name. An operator that expands to others may say it
       for them, and has no shaders itself.
     - ``view``: as which shape the host sees the output, if not as the call's own.
@@ -81,7 +82,7 @@ class ModuleCall:
     - ``later``: how later releases call it, oldest first. A module tells by its push words which one it belongs to.
       Where they are the same, ``came_with`` names a module that came with the release, or ``told_by`` the operator
       whose module tells.
-    - ``own``: more about a kernel that is not upstream's. Its ``global_size`` may be three plain words.
+    - ``own``: more about a kernel that is not upstream's.
     """
 
     shaders: tuple[Shader, ...] = ()

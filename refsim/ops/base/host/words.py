@@ -1,12 +1,11 @@
-"""The vocabulary of `ModuleCall`: what each word stands for in a call. docs/modules.md lists it.
+"""The names of `ModuleCall` that are no sizes or parameters: blocks, words of tensors, rules for sizes, views.
 
-A word is a name, or a name and a tensor (``layout:x``). Tensors have the names of the operator's arguments; ``out`` is
-the output. Everything that a word becomes is in 32-bit words.
+A name may have a tensor (``layout:x``). Tensors have the names of the operator's arguments; ``out`` is the output.
+`host.expression` looks words up. docs/modules.md lists the names, docs/own-kernels.md everything else.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -17,7 +16,6 @@ import numpy as np
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.launch import Triple
-from refsim.core.layout import DIM_NAMES
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.host import tensor
 from refsim.ops.base.host.row import Shader
@@ -99,47 +97,7 @@ BLOCKS: Mapping[str, Callable[[CallSite, str], np.ndarray]] = {
 }
 
 
-# --- push words ------------------------------------------------------------------------------------------
-
-
-def _k4(site: CallSite) -> int:
-    return up4(site.tensor("x").shape[-3] // site.parameter("groups"))
-
-
-def _oc4(site: CallSite) -> int:
-    return up4(site.call.out.shape[-3] // site.parameter("groups"))
-
-
-#: Push words that are no parameter of the operator.
-COUNTS: Mapping[str, Callable[[CallSite], int]] = {"k4": _k4, "oc4": _oc4}
-
-
-def is_number(word: str) -> bool:
-    return re.fullmatch(r"-?\d+", word) is not None
-
-
-def push(site: CallSite, word: str) -> int:
-    """An unsigned word: a number, a count, a parameter, or ``inv_`` and the name of a scale.
-
-    A float is rounded to binary32 once. An inverse is that of the rounded scale, rounded once more: hosts compute it.
-    """
-    if is_number(word):
-        return int(word) & 0xFFFFFFFF
-    if word in COUNTS:
-        return COUNTS[word](site)
-    params = site.call.params
-    inverse = not hasattr(params, word) and word.startswith("inv_")
-    name = word.removeprefix("inv_") if inverse else word
-    value = getattr(params, name, None)
-    if isinstance(value, float | np.floating):
-        return int((site.call.inverse(float(value)) if inverse else np.float32(value)).view(np.uint32))
-    if isinstance(value, int | np.integer) and not inverse:
-        return int(value) & 0xFFFFFFFF
-    numbers = [key for key, given in vars(params).items() if isinstance(given, int | float)]
-    raise site.unknown("push word", word, [*numbers, "inv_ and a scale", *COUNTS, "a number"])
-
-
-# --- specialization words --------------------------------------------------------------------------------
+# --- words -----------------------------------------------------------------------------------------------
 
 ACTIVATIONS = {"none": 0, "relu": 1}
 
@@ -150,29 +108,27 @@ def _config(site: CallSite, of: str) -> int:
     return tensor.block_config(site.tensor(name), site.tensor("out"), site.tensor(other(of)))
 
 
+def _apply_bias(site: CallSite, of: str) -> int:
+    if "bias" not in site.call.consts:
+        raise site.unknown("word", "apply_bias", site.call.consts)
+    return int(site.call.consts["bias"] is not None)
+
+
 def other(pair: str) -> str:
     """The tensor beside the output in ``x/out`` and ``out/x``; the output itself in ``out``."""
     return next((name for name in pair.split("/") if name != "out"), "out")
 
 
-#: A word of `ModuleCall.spec` -> its value.
-SPEC: Mapping[str, Callable[[CallSite, str], int]] = {
+#: A word that is no size and no parameter -> its value, unsigned.
+WORDS: Mapping[str, Callable[[CallSite, str], int]] = {
+    "k4": lambda site, of: up4(site.tensor("x").shape[-3] // site.parameter("groups")),
+    "oc4": lambda site, of: up4(site.call.out.shape[-3] // site.parameter("groups")),
     "layout": lambda site, of: tensor.hashed(site.tensor(of), site.is_image(of)),
     "config": _config,
-    "apply_bias": lambda site, of: int(site.call.consts.get("bias") is not None),
+    "apply_bias": _apply_bias,
     "activation": lambda site, of: ACTIVATIONS[site.parameter("activation")],
     "fed": lambda site, of: int(of in site.fed),
 }
-
-
-def spec(site: CallSite, word: str) -> int:
-    """An unsigned word."""
-    if is_number(word):
-        return int(word) & 0xFFFFFFFF
-    name, of = split(word)
-    if name not in SPEC:
-        raise site.unknown("specialization word", word, [*SPEC, "a number"])
-    return SPEC[name](site, of)
 
 
 # --- sizes -----------------------------------------------------------------------------------------------
@@ -203,31 +159,14 @@ GLOBALS: Mapping[str, Callable[[CallSite, str], Triple]] = {
     "fours": lambda site, of: (up4(site.tensor(of).numel), 1, 1),
     "tiles": lambda site, of: (up4(rows_of(site.tensor(of))) * up4(site.tensor(of).shape[-1]), 1, 1),
 }
-_FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)|(\d+)")
-
-
-def _factor(site: CallSite, word: str) -> int:
-    found = _FACTOR.fullmatch(word)
-    if found is None:
-        raise site.unknown("global size", word, [*GLOBALS, "w, h, c and n, with 4 or 8", "a number"])
-    dim, by, number = found.groups()
-    if number:
-        return int(number)
-    return -(-site.tensor("out").sizes_whcn[DIM_NAMES.lower().index(dim)] // int(by or 1))
 
 
 def global_size(site: CallSite, word: str) -> Triple:
-    """``c4,w4,h``: three products of the output's sizes, in groups of 4 or 8 where the size says so; or a rule.
-
-    In a product the last factor runs fastest (`writers.work_items`).
-    """
+    """The invocations along x, y and z by a rule of `GLOBALS`."""
     name, of = split(word)
-    if name in GLOBALS:
-        return GLOBALS[name](site, of)
-    along = [prod(_factor(site, factor) for factor in part.split("*")) for part in word.split(",")]
-    if len(along) != 3:
-        raise site.unknown("global size", word, [*GLOBALS, "three products"])
-    return (along[0], along[1], along[2])
+    if name not in GLOBALS:
+        raise site.unknown("global size", word, [*GLOBALS, "three words"])
+    return GLOBALS[name](site, of)
 
 
 def default_local(size: Triple) -> Triple:

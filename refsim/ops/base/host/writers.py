@@ -1,41 +1,39 @@
-"""Which invocation of a kernel of another build writes a word: the way back from `words.global_size`.
+"""Which invocation of a kernel of another build writes a word: the way back from `ModuleCall.global_size`.
 
 A kernel finds its place from its number along each axis. In a product of sizes the last factor runs fastest: in
-``n*c4*h*w`` neighbouring invocations write neighbouring columns.
+``n * ceil(c / 4) * h * w`` neighbouring invocations write neighbouring columns.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from refsim.core import index
 from refsim.core.errors import ParameterError
-from refsim.core.layout import DIM_NAMES
-from refsim.ops.base.host import tensor, words
+from refsim.ops.base.host import expression, tensor, words
+from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.words import CallSite
-
-_FACTOR = re.compile(rf"([{DIM_NAMES.lower()}])([48]?)")
 
 #: The coordinates (w, h, c, n) of the first element of each word of the output.
 Places = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
 
 
-def work_items(site: CallSite, word: str | tuple[str, str, str]) -> np.ndarray:
+def work_items(site: CallSite, row: ModuleCall) -> np.ndarray:
     """The number along x, y and z of the invocation that writes each word of the output: int64 (3, words).
 
     A word that is padding belongs to whoever writes the nearest element; one of a batch that the kernel does not
     compute, to whoever writes that element of the first one. ParameterError for a size that is no rule or product.
     """
-    if not isinstance(word, str):
-        raise ParameterError("module", "who writes a word is not known", got=word, need="products of sizes")
-    places = _places(site)
-    name, of = words.split(word)
-    if name in _RULES:
+    places, size = _places(site), row.global_size
+    if isinstance(size, str):
+        name, of = words.split(size)
         return np.stack(_RULES[name](site, of, places))
-    return np.stack([_product(site, part, places) for part in word.split(",")])
+    products = [None] if row.own is not None and row.own.groups else [*map(expression.factors, size)]
+    if None in products:
+        raise ParameterError("module", "who writes a word is not known", got=size, need="products of sizes")
+    return np.stack([_product(site, product or [], places) for product in products])
 
 
 def _places(site: CallSite) -> Places:
@@ -51,13 +49,10 @@ def _places(site: CallSite) -> Places:
     return w, h, c, n
 
 
-def _product(site: CallSite, part: str, places: Places) -> np.ndarray:
+def _product(site: CallSite, product: Sequence[tuple[int, int]], places: Places) -> np.ndarray:
     found = np.zeros_like(places[0])
-    for factor in part.split("*"):
-        match = _FACTOR.fullmatch(factor)
-        if match is not None:
-            dim, by = DIM_NAMES.lower().index(match[1]), int(match[2] or 1)
-            found = found * -(-site.tensor("out").sizes_whcn[dim] // by) + places[dim] // by
+    for dim, by in product:
+        found = found * -(-site.tensor("out").sizes_whcn[dim] // by) + places[dim] // by
     return found
 
 
