@@ -329,11 +329,11 @@ class _Table:
                 self._asked(key, expression.count, self.site, one)
         for one in self.table.get("takes", ()):
             self._asked("takes", expression.holds, self.site, one)
-        size = ("1,1,1", "1,1,1")
+        size, local_size = ("1", "1", "1"), "1,1,1"
         steps = {
-            "global": replace(row, bindings=(), push=(), spec=(), local_size=size[1]),
-            "local": replace(row, bindings=(), push=(), spec=(), global_size=size[0]),
-            "bindings": replace(row, push=(), spec=(), global_size=size[0], local_size=size[1]),
+            "global": replace(row, bindings=(), push=(), spec=(), local_size=local_size),
+            "local": replace(row, bindings=(), push=(), spec=(), global_size=size),
+            "bindings": replace(row, push=(), spec=(), global_size=size, local_size=local_size),
         }
         for key, part in steps.items():
             self._asked(key, lambda rows: dispatches(self.site.call, rows=rows), {self.op.name: part})

@@ -82,9 +82,7 @@ def check(call: Call) -> None:
         )
     rows, width = len(weight), 2 * weight.shape[1]
     need = (rows, int4.check_groups(where, width, call.params.group_size))
-    if scales.shape != need:
-        raise ShapeError(where, "scales have the wrong shape", got=scales.shape, need=need)
-    int4.check_scales(where, scales)
+    int4.check_scales(where, scales, need)
 
 
 PUSH = PushWords(tensor("OUT"), int32("ROWS"), int32("GROUP"), int32("TABLE_ROWS"))

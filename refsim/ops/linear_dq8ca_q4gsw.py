@@ -25,7 +25,7 @@ from refsim.core.lanes import as_f32, f32_bits, lane
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, flags, int32
-from refsim.core.qmath import check_bias, check_k, f32, flush, mul_add, to_int8_added
+from refsim.core.qmath import check_k, f32, flush, mul_add, to_int8_added
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -109,11 +109,7 @@ def check(call: Call) -> None:
         )
     if not np.isfinite(scales).all():
         raise ParameterError(NAME, "a weight scale is not finite", need="finite scales")
-    bias = call.consts["bias"]
-    if bias is not None:
-        if bias.shape != (out,):
-            raise ShapeError(NAME, "bias has the wrong shape", got=bias.shape, need=f"({out},)")
-        check_bias(NAME, bias)
+    int4.check_bias(NAME, call.consts["bias"], out)
 
 
 # --- what upstream does wrong ----------------------------------------------------------------------------
@@ -307,9 +303,7 @@ def golden(slot: CaseSlot) -> Made:
         rows, out, lead = 33 + slot.residue(1), 65 + slot.residue(0), ()
     if slot.huge:
         group, rows, k, out, lead = (4, 16411, 8, 5, ()) if slot.number == 43 else (32, 2, 104960, 3, ())
-    shape = (*lead, rows, k)
-    features = {"out_channels": out, "bias": slot.bias, "scale": 0.03125}
-    return {"group": group}, {"x": shape, "scale": shape[:-1], "zp": shape[:-1]}, features
+    return _made((*lead, rows, k), group, out, slot.bias)
 
 
 def _made(shape: tuple[int, ...], group: int, out: int, bias: bool) -> Made:

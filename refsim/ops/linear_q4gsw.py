@@ -26,7 +26,7 @@ from refsim.core.lanes import as_f32, f32_bits
 from refsim.core.launch import Launch
 from refsim.core.layout import WIDTH_PACKED, W
 from refsim.core.push import PushWords, SpecWords, flags, hashed, int32, tensor
-from refsim.core.qmath import check_bias, f32, flush, mul_add
+from refsim.core.qmath import f32, flush, mul_add
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -73,8 +73,7 @@ def define(
     scales: np.ndarray,
     bias: np.ndarray | None,
 ) -> np.ndarray:
-    values = int4.unpacked(weight)[:, : x.shape[-1]]
-    wf = int4.dequantized(values, np.ascontiguousarray(scales.T))
+    wf = int4.dequantized(int4.unpacked(weight)[:, : x.shape[-1]], np.ascontiguousarray(scales.T))
     return product(x, wf, bias, lanes_of(rows_of(x.shape), len(wf)), target.profile.flags)
 
 
@@ -102,7 +101,7 @@ def out_shape(
 
 def check(call: Call) -> None:
     where, k, out = call.params.where, call.descs["x"].shape[-1], call.out.shape[-1]
-    weight, scales, bias = (call.consts[name] for name in ("weight", "scales", "bias"))
+    weight, scales = call.consts["weight"], call.consts["scales"]
     assert weight is not None and scales is not None
     for name, size in (("K", k), ("N", out)):
         if size % 4:
@@ -121,13 +120,8 @@ def check(call: Call) -> None:
         raise ParameterError(
             where, "group_size is no multiple of 4", got=call.params.group_size, need="a multiple of 4"
         )
-    if scales.shape != need:
-        raise ShapeError(where, "scales have the wrong shape", got=scales.shape, need=need)
-    int4.check_scales(where, scales)
-    if bias is not None:
-        if bias.shape != (out,):
-            raise ShapeError(where, "bias has the wrong shape", got=bias.shape, need=(out,))
-        check_bias(where, bias)
+    int4.check_scales(where, scales, need)
+    int4.check_bias(where, call.consts["bias"], out)
 
 
 PUSH = PushWords(

@@ -62,17 +62,8 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
 
 
 def golden(slot: CaseSlot) -> Made:
-    k, most = linear.golden_k(slot)
-    lead = slot.rng.choice([(), (), (2,), (2, 3)])
-    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
-    out = min(slot.size(0, 20), most)
-    if slot.large:
-        k, lead = 4 * slot.rng.integer(1, 5), ()
-        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
-    if slot.huge:
-        rows, out = 16411, {43: 36, 59: 21}[slot.number]
-    features = {"out_channels": out, "bias": slot.bias}
-    return linear.golden_params(slot), {"x": (*(lead if k < 1024 else ()), rows, k)}, features
+    x, features = linear.golden_rows(slot)
+    return linear.golden_params(slot), x, features
 
 
 EXAMPLE = Case(

@@ -94,14 +94,4 @@ def epilogue_words(call: Call) -> dict[str, Any]:
 def golden(slot: CaseSlot) -> Made:
     """A golden case."""
     params = quantization(slot, "in")
-    k, most = linear.golden_k(slot)
-    lead = slot.rng.choice([(), (), (2,), (2, 3)])
-    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
-    out = min(slot.size(0, 20), most)
-    if slot.large:
-        k, lead = 4 * slot.rng.integer(1, 5), ()
-        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
-    if slot.huge:
-        rows, out = 16411, {43: 36, 59: 21}[slot.number]
-    shape = (*(lead if k < 1024 else ()), rows, k)
-    return params, {"x": shape}, {"out_channels": out, "bias": slot.bias}
+    return (params, *linear.golden_rows(slot))

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core import size_limit
+from refsim.core import qmath, size_limit
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.qmath import SCALE_RANGE
@@ -160,16 +160,27 @@ def check_weight(where: str, weight: np.ndarray, rows: int, k: int) -> None:
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({rows}, {k} / 2)")
 
 
-def check_scales(where: str, scales: np.ndarray) -> None:
-    """ParameterError unless every scale is 0 or has a magnitude in [2**-60, 2**60]: no product is denormal then."""
+def check_scales(where: str, scales: np.ndarray, need: tuple[int, int]) -> None:
+    """ShapeError for another shape; ParameterError unless every scale is 0 or has a magnitude in [2**-60, 2**60]: no
+    product is denormal then."""
+    if scales.shape != need:
+        raise ShapeError(where, "scales have the wrong shape", got=scales.shape, need=need)
     low, high = SCALE_RANGE
     with np.errstate(invalid="ignore"):  # a signalling NaN is refused below
         magnitude = np.abs(scales.astype(np.float64))
     bad = ~((magnitude == 0) | (magnitude >= low) & (magnitude <= high))
     if bad.any():
         at = tuple(int(i) for i in np.argwhere(bad)[0])
-        need = "0, or a magnitude in [2**-60, 2**60]"
-        raise ParameterError(where, f"scales{list(at)} is out of range", got=float(scales[at]), need=need)
+        allowed = "0, or a magnitude in [2**-60, 2**60]"
+        raise ParameterError(where, f"scales{list(at)} is out of range", got=float(scales[at]), need=allowed)
+
+
+def check_bias(where: str, bias: np.ndarray | None, out: int) -> None:
+    """ShapeError or ParameterError for a bias of another shape, or one that is out of range."""
+    if bias is not None:
+        if bias.shape != (out,):
+            raise ShapeError(where, "bias has the wrong shape", got=bias.shape, need=(out,))
+        qmath.check_bias(where, bias)
 
 
 def dequantized(values: np.ndarray, scales: np.ndarray) -> np.ndarray:

@@ -159,6 +159,20 @@ def golden_k(slot: CaseSlot) -> tuple[int, int]:
     return 4 * slot.rng.integer(1, 24), 44
 
 
+def golden_rows(slot: CaseSlot) -> tuple[dict[str, tuple[int, ...]], dict[str, Any]]:
+    """(The input of several rows, its features)."""
+    k, most = golden_k(slot)
+    lead = slot.rng.choice([(), (), (2,), (2, 3)])
+    rows = slot.size(1, 8) if k < 1024 else 1 + slot.residue(1)
+    out = min(slot.size(0, 20), most)
+    if slot.large:
+        k, lead = 4 * slot.rng.integer(1, 5), ()
+        rows, out = 33 + slot.residue(1), 33 + slot.residue(0)
+    if slot.huge:
+        rows, out = 16411, {43: 36, 59: 21}[slot.number]
+    return {"x": (*(lead if k < 1024 else ()), rows, k)}, {"out_channels": out, "bias": slot.bias}
+
+
 def module(name: str, global_size: tuple[str, str, str], local_size: str) -> ModuleCall:
     """How upstream's host calls a linear kernel: 8 outputs at a time."""
     return ModuleCall(
@@ -180,31 +194,31 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
     """Sums and biases that cancel, many rows if the operator takes more than one, twins, panels that are not full."""
 
     def cancelling(slot: CaseSlot) -> Made:
-        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params, _, _ = make(slot)
         k, by_bias = _DEEP_K[slot.number % len(_DEEP_K)], slot.number % 2 == 1
         # 1: so that the difference of sum and zero point stays below 2**31 for the largest K
         params["in_zp"] = 1 if by_bias else CANCELLED
         return params, {"x": (5 if rows else 1, k)}, {"out_channels": 9 + slot.number, "bias": by_bias}
 
     def positions(slot: CaseSlot) -> Made:
-        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params, _, _ = make(slot)
         return params, {"x": (MANY, 4)}, {"out_channels": 5 + slot.number, "bias": slot.bias}
 
     def tails(slot: CaseSlot) -> Made:
-        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params, _, _ = make(slot)
         k, count = (4, 12, 36, 60, 68, 124, 260, 20)[slot.number], (5, 13, 2, 3, 9, 12, 25, 1)[slot.number]
         features = {"out_channels": TAILS[slot.number], "bias": slot.bias}
         return params, {"x": (count if rows else 1, k)}, features
 
     def routed(slot: CaseSlot) -> Made:
         """As the routes of a CPU need it."""
-        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params, _, _ = make(slot)
         x, out = route_cases.rows(slot, not rows)
         return params, {"x": x}, {"out_channels": out, "bias": slot.bias}
 
     def far(slot: CaseSlot) -> Made:
         """Rows that nearly are one value, and a bias that takes all of it away."""
-        params, _, _ = make(CaseSlot(slot.layouts, slot.number, slot.rng, slot.fixed))
+        params, _, _ = make(slot)
         params["in_zp"] = 1
         k = _DEEP_K[slot.number % 3]
         return params, {"x": (5 if rows else 1, k)}, {"out_channels": 41 + slot.number, "bias": True}
