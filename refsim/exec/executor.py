@@ -243,12 +243,23 @@ def start_graph(
     observe: Observer | None = None,
 ) -> Pending:
     """Begin to run one delegate; an executor that keeps no runs in flight ends it here. Raises as `run_graph` does."""
+    return started(session_of(graph, executor, number, observe), graph, inputs, number, observe)
+
+
+def session_of(graph: Graph, executor: Executor, number: int = 0, observe: Observer | None = None) -> Session:
+    """A graph's session; where an executor has none, what runs its nodes one by one. LimitError as `run_graph`."""
     size_limit.check(graph.where, graph.nbytes, size_limit.TOTAL)
+    watched = observe.watched(number, graph) if observe else frozenset()
+    alone = observe is not None and observe.node_by_node
+    return (None if alone else executor.session(graph, watched)) or NodeByNode(graph, executor)
+
+
+def started(
+    session: Session, graph: Graph, inputs: Sequence[np.ndarray], number: int, observe: Observer | None
+) -> Pending:
+    """A run of a graph's session that has begun, and ended if the session keeps none in flight."""
     if observe is not None:
         observe.enter(number, graph, inputs)
-    session = executor.session(graph, observe.watched(number, graph) if observe else frozenset())
-    if session is None:
-        return Finished(run_nodes(graph, inputs, executor, number, observe))
     start: Callable[..., Pending] | None = getattr(session, "start", None)
     if start is not None:
         return start(inputs, number, observe)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from functools import partial
 from operator import itemgetter
 from typing import Any, Protocol
@@ -10,11 +10,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from refsim import aten
-from refsim.core import size_limit
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import GraphError
-from refsim.exec.executor import Executor, NodeByNode, Session, start_graph
-from refsim.exec.prepared import Fetch, Instruction, PreparedModel, Shapes, Values, delegate
+from refsim.exec.executor import Executor, Pending, session_of, started
+from refsim.exec.prepared import Compute, Delegate, Fetch, Instruction, PreparedModel, Shapes, Values
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.read import VULKAN_ID, Pte
 from refsim.graph.graph import Graph
@@ -48,37 +47,14 @@ def one_chain(plan: program.Plan, where: str) -> None:
         raise GraphError(where, "more than one chain", got=len(plan.chains), need=1)
 
 
-def run_plan(
-    model: Loaded,
-    plan: program.Plan,
-    inputs: Sequence[np.ndarray],
-    executor: Executor,
-    observe: Observer | None,
-) -> Generator[None, None, list[np.ndarray]]:
-    values: dict[int, Any] = dict(zip(plan.inputs, inputs, strict=True))
-    where = f"{model.path}: {plan.name}"
-    one_chain(plan, where)
-    for at, instruction in enumerate(plan.chains[0].instructions):
-        place = f"{where}: instruction {at}"
-        if isinstance(instruction, program.DelegateCall):
-            yield from _call_delegate(model, plan, instruction, values, executor, observe, place)
-        elif isinstance(instruction, program.KernelCall):
-            kernel = PlainKernel(plan, instruction, place, executor)
-            kernel.run([_fetch(model, plan, n, values.keys(), place) for n in kernel.given], values)
-        elif isinstance(instruction, program.MoveCall):
-            values[instruction.move_to] = fetched(model, plan, values, instruction.move_from, place)
-        elif isinstance(instruction, program.JumpFalseCall):
-            raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
-    return [_array(model, plan, values, number, where) for number in plan.outputs]
-
-
 def prepared_plan(
     model: Loaded,
     plan: program.Plan,
     shapes: Shapes,
     executor: Executor,
+    observe: Observer | None = None,
 ) -> PreparedModel:
-    """The instructions of a plan, each with what it reads found out."""
+    """The instructions of a plan, each with what it reads found out. ``observe`` is told of every run."""
     where = f"{model.path}: {plan.name}"
     # what runs have by now, and what of it is surely an array
     written, arrays = set(plan.inputs), set(plan.inputs)
@@ -90,8 +66,8 @@ def prepared_plan(
             graph = _delegate_of(model, plan, instruction, place)
             count = len(graph.inputs)
             reads = [_array_fetch(model, plan, number, arrays, place) for number in instruction.args[:count]]
-            session = session_of(graph, executor)
-            made.append(delegate(session, instruction.delegate_index, reads, instruction.args[count:]))
+            number, writes = instruction.delegate_index, instruction.args[count:]
+            made.append(delegate(graph, number, executor, observe, reads, writes))
             written |= set(instruction.args[count:])
             arrays |= set(instruction.args[count:])
         elif isinstance(instruction, program.KernelCall):
@@ -108,30 +84,19 @@ def prepared_plan(
         elif isinstance(instruction, program.JumpFalseCall):
             raise GraphError(place, "control flow is not supported", got="JumpFalseCall")
     outputs = [_array_fetch(model, plan, number, arrays, where) for number in plan.outputs]
-    return PreparedModel(model.path, shapes, plan.inputs, made, outputs, _whole(plan, executor, model.graphs))
+    return PreparedModel(model.path, shapes, plan.inputs, made, outputs, _whole(plan, made))
 
 
-def _whole(
-    plan: program.Plan, executor: Executor, graphs: Mapping[int, Graph]
-) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None:
+def _whole(plan: program.Plan, made: Sequence[Instruction]) -> Compute | None:
     """What runs a plan that is one call of a delegate, with the inputs and outputs in the same order."""
-    (only, *others) = plan.chains[0].instructions or (None,)
-    if others or not isinstance(only, program.DelegateCall):
+    if len(made) != 1 or not isinstance(call := made[0], Delegate):
         return None
-    if tuple(only.args) != (*plan.inputs, *plan.outputs):
-        return None
-    session, number = session_of(graphs[only.delegate_index], executor), only.delegate_index
-    return lambda arrays: session.run(arrays, number)
+    (only,) = (one for one in plan.chains[0].instructions if isinstance(one, program.DelegateCall))
+    return call.compute if tuple(only.args) == (*plan.inputs, *plan.outputs) else None
 
 
 def _move(fetch: Fetch, to: int, values: Values) -> None:
     values[to] = fetch(values)
-
-
-def session_of(graph: Graph, executor: Executor) -> Session:
-    """A graph's session; where an executor has none, what runs its nodes one by one. LimitError as `start_graph`."""
-    size_limit.check(graph.where, graph.nbytes, size_limit.TOTAL)
-    return executor.session(graph) or NodeByNode(graph, executor)
 
 
 def _fetch(model: Loaded, plan: program.Plan, number: int, written: Set[int], place: str) -> Fetch:
@@ -152,21 +117,27 @@ def _array_fetch(model: Loaded, plan: program.Plan, number: int, arrays: Set[int
     return lambda values: _array(model, plan, values, number, place)
 
 
-def _call_delegate(
-    model: Loaded,
-    plan: program.Plan,
-    instruction: program.DelegateCall,
-    values: dict[int, Any],
+def delegate(
+    graph: Graph,
+    number: int,
     executor: Executor,
     observe: Observer | None,
-    place: str,
-) -> Generator[None, None, None]:
-    graph, number = _delegate_of(model, plan, instruction, place), instruction.delegate_index
-    count = len(graph.inputs)
-    arrays = [_array(model, plan, values, a, place) for a in instruction.args[:count]]
-    pending = start_graph(graph, arrays, executor, number, observe)
-    yield
-    values.update(zip(instruction.args[count:], pending.finish(), strict=True))
+    reads: Sequence[Fetch],
+    writes: Sequence[int],
+) -> Delegate:
+    """The call of a delegate, with its session made ready. LimitError as `session_of`."""
+    session = session_of(graph, executor, number, observe)
+
+    def start(arrays: Sequence[np.ndarray]) -> Pending:
+        return started(session, graph, arrays, number, observe)
+
+    def compute(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return session.run(arrays, number)
+
+    def watched(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return start(arrays).finish()
+
+    return Delegate(compute if observe is None else watched, start, tuple(reads), tuple(writes))
 
 
 def _delegate_of(model: Loaded, plan: program.Plan, instruction: program.DelegateCall, place: str) -> Graph:

@@ -21,10 +21,10 @@ from refsim.core.errors import GraphError, ParameterError, ShapeError
 from refsim.core.folder_write import current
 from refsim.core.rng import Rng
 from refsim.exec import shapes
-from refsim.exec.executor import Executor, start_graph
+from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
-from refsim.exec.instructions import dtype_of, prepared_plan, run_plan, session_of
-from refsim.exec.prepared import Fetch, PreparedModel, checked, delegate
+from refsim.exec.instructions import delegate, dtype_of, prepared_plan
+from refsim.exec.prepared import Fetch, PreparedModel
 from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
@@ -202,7 +202,7 @@ class Model:
             return made.run(inputs)
         if observe is not None and not isinstance(observe, Observer):
             observe = Observer(observe)
-        return Submitted(self._steps(self._check(inputs), runner, observe)).finish()
+        return self._prepared(runner, observe).run(inputs)
 
     def prepare(self, executor: str | Executor = "cpu") -> PreparedModel:
         """The model made ready on an executor: its `run` gives what `run` gives, with less work around the kernels.
@@ -214,21 +214,16 @@ class Model:
             return PreparedShapes(self, runner)
         return self._prepared(runner)
 
-    def _prepared(self, runner: Executor) -> PreparedModel:
-        """The model made ready for its own shapes."""
+    def _prepared(self, runner: Executor, observe: Observer | None = None) -> PreparedModel:
+        """The model made ready for its own shapes; ``observe`` is told of every run."""
         wanted = self.input_shapes()
-        if self.plan is None:
-            ((number, graph),) = self.graphs.items()
-            reads = [itemgetter(value) for value in graph.inputs]
-            session = session_of(graph, runner)
-            call = delegate(session, number, reads, graph.outputs)
-            outputs: list[Fetch] = [itemgetter(value) for value in graph.outputs]
-
-            def whole(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-                return session.run(arrays, number)
-
-            return PreparedModel(self.path, wanted, graph.inputs, [call], outputs, whole)
-        return prepared_plan(self, self.plan, wanted, runner)
+        if self.plan is not None:
+            return prepared_plan(self, self.plan, wanted, runner, observe)
+        ((number, graph),) = self.graphs.items()
+        reads = [itemgetter(value) for value in graph.inputs]
+        call = delegate(graph, number, runner, observe, reads, graph.outputs)
+        outputs: list[Fetch] = [itemgetter(value) for value in graph.outputs]
+        return PreparedModel(self.path, wanted, graph.inputs, [call], outputs, call.compute)
 
     def _ready(self, runner: Executor) -> PreparedModel:
         """The same; what was made for the last executor is kept."""
@@ -247,8 +242,7 @@ class Model:
         """
         inputs = self._given(inputs)
         runner = self._named(executor) if isinstance(executor, str) else executor
-        model = self.at(inputs)
-        return Submitted(model._steps(model._check(inputs), runner, None))
+        return Submitted(self.at(inputs)._prepared(runner).steps(inputs))
 
     def run_many(
         self, many: Iterable[Sequence[np.ndarray]], executor: str | Executor = "cpu", in_flight: int = 8
@@ -267,17 +261,6 @@ class Model:
             waiting.append(self.submit(inputs, runner))
         while waiting:
             yield _first(waiting)
-
-    def _steps(
-        self, arrays: Sequence[np.ndarray], executor: Executor, observe: Observer | None
-    ) -> Generator[None, None, list[np.ndarray]]:
-        """A run, which stands still after each delegate's beginning."""
-        if self.plan is not None:
-            return (yield from run_plan(self, self.plan, arrays, executor, observe))
-        ((number, graph),) = self.graphs.items()
-        pending = start_graph(graph, arrays, executor, number, observe)
-        yield
-        return pending.finish()
 
     def _named(self, name: str) -> Executor:
         """An executor by name. The CPU's executors stay with the model and keep what they have prepacked."""
@@ -310,9 +293,6 @@ class Model:
         row = self.border[number] if number < len(self.border) else "no such input"
         need = f"np.asarray(..., np.{row.dtype})" if isinstance(row, shapes.InputBorder) else row
         raise ShapeError(f"{self.path}: input {number}", "is no array", got=_kind(given), need=need)
-
-    def _check(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return checked(self.path, self.input_shapes(), inputs)
 
 
 class PreparedShapes(PreparedModel):

@@ -6,21 +6,47 @@ implementation a plain kernel, and which arguments are constants, is known befor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from refsim.core.errors import ShapeError
-from refsim.exec.executor import Session
+from refsim.exec.executor import Pending
 
 #: Values of a run, by id.
 Values = dict[int, Any]
 #: Does an instruction: reads values and writes others. Gives a value of a run.
 Instruction = Callable[[Values], None]
 Fetch = Callable[[Values], Any]
+#: Computes outputs from inputs, both in order.
+Compute = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 #: Shape and dtype of each input.
 Shapes = Sequence[tuple[tuple[int, ...], np.dtype[Any]]]
+
+
+@dataclass(frozen=True)
+class Delegate:
+    """An instruction that calls a delegate: at once, or begun, so that other runs can go on meanwhile.
+
+    ``reads`` fetch its inputs, ``writes`` are the ids of its outputs.
+    """
+
+    compute: Compute
+    start: Callable[[Sequence[np.ndarray]], Pending]
+    reads: tuple[Fetch, ...]
+    writes: tuple[int, ...]
+
+    def __call__(self, values: Values) -> None:
+        made = self.compute([fetch(values) for fetch in self.reads])
+        values.update(zip(self.writes, made, strict=True))
+
+    def begin(self, values: Values) -> Pending:
+        return self.start([fetch(values) for fetch in self.reads])
+
+    def end(self, pending: Pending, values: Values) -> None:
+        values.update(zip(self.writes, pending.finish(), strict=True))
 
 
 class PreparedModel:
@@ -37,7 +63,7 @@ class PreparedModel:
         inputs: Sequence[int],
         instructions: Sequence[Instruction],
         outputs: Sequence[Fetch],
-        whole: Callable[[Sequence[np.ndarray]], list[np.ndarray]] | None = None,
+        whole: Compute | None = None,
     ) -> None:
         self._where = where
         self._shapes, self._inputs = tuple((tuple(s), dtype) for s, dtype in shapes), tuple(inputs)
@@ -47,6 +73,18 @@ class PreparedModel:
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The outputs, as `Model.run` gives them; raises as it does."""
         return self.compute(checked(self._where, self._shapes, inputs))
+
+    def steps(self, inputs: Sequence[np.ndarray]) -> Generator[None, None, list[np.ndarray]]:
+        """The same run, which stands still after each delegate's beginning."""
+        values: Values = dict(zip(self._inputs, checked(self._where, self._shapes, inputs), strict=True))
+        for instruction in self._instructions:
+            if isinstance(instruction, Delegate):
+                pending = instruction.begin(values)
+                yield
+                instruction.end(pending, values)
+            else:
+                instruction(values)
+        return [fetch(values) for fetch in self._outputs]
 
     def fits(self, inputs: Sequence[np.ndarray]) -> bool:
         """Whether the inputs have the model's shapes and dtypes, and lie in C order."""
@@ -81,13 +119,3 @@ def checked(where: str, shapes: Shapes, inputs: Sequence[np.ndarray]) -> list[np
                 need=f"{dtype} {list(shape)}",
             )
     return [np.asarray(array, order="C") for array in inputs]
-
-
-def delegate(session: Session, number: int, inputs: Sequence[Fetch], outputs: Sequence[int]) -> Instruction:
-    """Run a session; ``inputs`` fetch what it reads, ``outputs`` are the ids of what it writes."""
-    run, reads, writes = session.run, tuple(inputs), tuple(outputs)
-
-    def instruction(values: Values) -> None:
-        values.update(zip(writes, run([fetch(values) for fetch in reads], number), strict=True))
-
-    return instruction

@@ -9,15 +9,13 @@ import numpy as np
 
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError, GuardError
-from refsim.core.launch import Launch
+from refsim.core.errors import GraphError
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Node
-from refsim.graph.interpreter import Event
+from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.binding import BoundCase, bound_of
-from refsim.ops.base.prepared import Prepared
 
 
 @dataclass(frozen=True)
@@ -46,36 +44,6 @@ class Traced:
         return {name: value_name(self.delegate, value) for name, value in self.inputs.items()}
 
 
-class _Witness(Executor):
-    """Passes calls on to another executor, one by one, and remembers the last call's inputs."""
-
-    flat = True
-
-    def __init__(self, inner: Executor, past_guards: bool = False) -> None:
-        self.inner, self.name, self.past_guards = inner, inner.name, past_guards
-        self.outside = ""
-        self.inputs: Mapping[str, PackedBuffer] = {}
-
-    def supports(self, launch: Launch) -> str | None:
-        return self.inner.supports(launch)
-
-    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self.inner.run(launch, inputs)
-
-    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        self.inputs, self.outside = inputs, ""
-        if not (prepared.dispatches or self.inner.flat):  # refsim has no kernels on flat tensors
-            return prepared.call.expected(inputs)
-        try:
-            return self.inner.run_prepared(prepared, inputs)
-        except GuardError as error:
-            found = error.buffer  # of an earlier dispatch, where an executor stops there
-            if not self.past_guards or not isinstance(found, PackedBuffer) or found.desc != prepared.call.out:
-                raise
-            self.outside = str(error)
-            return error.buffer
-
-
 def trace(
     model: Model,
     inputs: Sequence[np.ndarray],
@@ -88,19 +56,18 @@ def trace(
     Raises GuardError if a dispatch wrote outside of its buffer; with ``past_guards`` the run goes on, and the node
     shows it.
     """
-    witness = _Witness(executor, past_guards)
 
-    def observe(event: Event) -> None:
-        call = event.graph.asked(event.node, witness.flat)
-        bound = None if call is None else bound_of(call, witness.inputs)
-        named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
-        outside = witness.outside if bound is not None else ""
+    def tell(event: Event) -> None:
+        call, bound = event.graph.asked(event.node, flat=True), None
         reads = event.graph.inputs_of(event.node)
-        if bound is not None:
-            reads = {name: value for name, value in reads.items() if name in bound.inputs}
-        visit(Traced(event.delegate, event.node, named, bound, outside, event.read, reads))
+        if call is not None:
+            reads = {name: value for name, value in reads.items() if name in call.descs}
+            given = ((name, event.read[value]) for name, value in reads.items())
+            bound = bound_of(call, {name: held for name, held in given if isinstance(held, PackedBuffer)})
+        named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
+        visit(Traced(event.delegate, event.node, named, bound, event.outside, event.read, reads))
 
-    return model.run(inputs, witness, observe)
+    return model.run(inputs, executor, Observer(tell, node_by_node=True, past_guards=past_guards))
 
 
 def unwatched(

@@ -13,7 +13,7 @@ from refsim import aten
 from refsim.aten.row import Exact
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError, ShapeError
+from refsim.core.errors import GraphError, GuardError, ShapeError
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.ops.base.prepared import Prepared
@@ -25,7 +25,8 @@ class Event:
 
     ``outputs`` are the watched values that the step has written, by value id: packed buffers, or arrays of other
     dtypes. ``seconds`` is the time of the whole step. ``on_host`` says why an executor of a device had the host compute
-    the step; it is empty where the executor itself did. ``read``: what it read, by value id, in a run node by node.
+    the step; it is empty where the executor itself did. In a run node by node, ``read`` is what it read, by value id,
+    and ``outside`` the error if it wrote outside of its output and the run went on.
     """
 
     delegate: int
@@ -35,6 +36,7 @@ class Event:
     seconds: float
     on_host: str = ""
     read: Mapping[int, PackedBuffer | np.ndarray] = field(default_factory=dict)
+    outside: str = ""
 
     @property
     def node(self) -> Node:
@@ -52,12 +54,15 @@ class Observer:
 
     A wanted value has exactly the bytes that its operator writes; it is never fused away. An observer that wants no
     buffers gets the times of a run as it is without an observer. ``enter`` is told of each delegate that begins, with
-    its inputs.
+    its inputs. ``node_by_node``: all executors run one node after the other. With ``past_guards`` such a run goes on
+    where a node wrote outside of its output.
     """
 
     tell: Callable[[Event], None]
     wants: Callable[[int, int], bool] = _every
     enter: Callable[[int, Graph, Sequence[np.ndarray]], None] = lambda *_: None
+    node_by_node: bool = False
+    past_guards: bool = False
 
     def watched(self, delegate: int, graph: Graph) -> frozenset[int]:
         """The wanted values of a graph."""
@@ -72,10 +77,11 @@ class Observer:
         seconds: float,
         on_host: str = "",
         read: Mapping[int, PackedBuffer | np.ndarray] | None = None,
+        outside: str = "",
     ) -> None:
         """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
-        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, read or {}))
+        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, read or {}, outside))
 
 
 class Runner(Protocol):
@@ -100,14 +106,29 @@ def run_nodes(
     for value, array in zip(graph.inputs, inputs, strict=True):
         values[value] = stored(graph, value, array, graph.where)
     for node in graph.nodes:
-        begin = time.perf_counter()
-        outputs = doing.during(NodesInWords(graph, (node,)), run_node, graph, node, values, executor)
+        begin, outside = time.perf_counter(), ""
+        try:
+            outputs = doing.during(NodesInWords(graph, (node,)), run_node, graph, node, values, executor)
+        except GuardError as error:
+            outputs, outside = _written(graph, node, error, observe), str(error)
         seconds = time.perf_counter() - begin
         values |= outputs
         if observe is not None:
             read = {value: values[value] for value in node.reads if value in values}
-            observe.report(number, graph, (node,), outputs, seconds, read=read)
+            observe.report(number, graph, (node,), outputs, seconds, read=read, outside=outside)
     return [logical(graph, values, value) for value in graph.outputs]
+
+
+def _written(
+    graph: Graph, node: Node, error: GuardError, observe: Observer | None
+) -> dict[int, PackedBuffer | np.ndarray]:
+    """What a node wrote that also wrote outside; the error where nobody wants to go on."""
+    (value, *_), held = node.outputs, error.buffer
+    if observe is None or not observe.past_guards or not isinstance(held, PackedBuffer):
+        raise error
+    if held.desc != graph.tensors[value].desc:  # of an earlier dispatch, where an executor stops there
+        raise error
+    return {value: held}
 
 
 @dataclass(frozen=True)

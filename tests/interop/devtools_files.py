@@ -12,9 +12,9 @@ import re
 import struct
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -25,8 +25,9 @@ from executorch.devtools.etdump.serialize import serialize_to_etdump_flatcc
 from executorch.exir import to_edge_transform_and_lower
 from executorch.extension.pybindings.portable_lib import _load_for_executorch_from_buffer
 
-from refsim.exec.executor import Finished, run_graph
 from refsim.exec.model import load
+from refsim.graph.graph import Graph
+from refsim.graph.interpreter import Event, Observer, logical
 from tests.lowering.quantize import quantize
 
 FOLDER = Path(__file__).parents[1] / "data" / "devtools"
@@ -99,14 +100,18 @@ def write_etdump(folder: Path, x: np.ndarray, wrong: int | None = None) -> None:
 def _calls(path: Path, x: np.ndarray) -> tuple[dict[int, list[np.ndarray]], list[np.ndarray]]:
     """Inputs and outputs of each delegate, and the outputs of the program."""
     found: dict[int, list[np.ndarray]] = {}
+    values: dict[int, dict[int, Any]] = {}
+    model = load(path)
 
-    def kept(graph: Any, arrays: Any, runner: Any, number: int, observe: Any = None) -> Any:
-        results = run_graph(graph, arrays, runner, number, observe)
-        found[number] = [np.array(array) for array in (*arrays, *results)]
-        return Finished(results)
+    def enter(number: int, graph: Graph, arrays: Sequence[np.ndarray]) -> None:
+        found[number], values[number] = [np.array(array) for array in arrays], {}
 
-    with patch("refsim.exec.instructions.start_graph", kept):
-        outputs = load(path).run([x], "cpu:emulated")  # `cpu` would run what it has prepared
+    def tell(event: Event) -> None:
+        values[event.delegate] |= event.outputs
+
+    outputs = model.run([x], "cpu:emulated", Observer(tell, enter=enter))
+    for number, graph in model.graphs.items():
+        found[number] += [np.array(logical(graph, values[number], value)) for value in graph.outputs]
     return found, outputs
 
 
