@@ -244,47 +244,18 @@ class RemoteRun:
 
 
 class _Child:
-    """The child's side: an executor, the graphs that it was given, a method for each verb."""
+    """The child's side: an executor, the graphs that it was given and the runs that it keeps.
+
+    A verb that is none of its methods is one of the executor's.
+    """
 
     def __init__(self, make: Callable[..., Executor], *arguments: object) -> None:
         self.executor = make(*arguments)
         self.graphs: dict[int, Graph] = {}
         self.begun: dict[int, Pending] = {}
 
-    def device_info(self) -> Any:
-        return self.executor.device_info()
-
-    def supports(self, launch: Launch) -> str | None:
-        return self.executor.supports(launch)
-
-    def source(self, call: Call) -> Source:
-        return self.executor.source(call)
-
-    def written(self, call: Call) -> WrittenOutput | None:
-        return self.executor.written(call)
-
-    def stores(self, call: Call) -> list[tuple[str, str]]:
-        return self.executor.stores(call)
-
-    def refusal(self, call: Call) -> str | None:
-        return self.executor.refusal(call)
-
-    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self.executor.run(launch, inputs)
-
-    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        return self.executor.run_prepared(prepared, inputs)
-
-    def run_batch(
-        self, work: Sequence[tuple[Call, Mapping[str, PackedBuffer]]]
-    ) -> list[PackedBuffer | RefsimError]:
-        return self.executor.run_batch(work)
-
-    def sanitize(self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int) -> list[KernelFinding]:
-        return self.executor.sanitize(call, inputs, repeats)
-
-    def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
-        return self.executor.try_edits(call, inputs, tries)
+    def __getattr__(self, verb: str) -> Any:
+        return getattr(self.executor, verb)
 
     def graph(self, key: int, graph: Graph, root: int | None = None) -> None:
         """``root``: the key of the graph at the bound, of which this is a copy."""

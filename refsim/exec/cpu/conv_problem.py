@@ -13,8 +13,13 @@ import numpy as np
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import inv_scale
+from refsim.exec.cpu import compiled
+from refsim.exec.cpu.compiled import Variant
 from refsim.exec.cpu.epilogue import CLAMPED, CONST_ROWS, bounds_word, clamp_for, shared_fields, then_for
+from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments
+from refsim.exec.cpu.nhwc.kernel import pack, unpack
+from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
 from refsim.exec.cpu.strides import NHWC, PackedStrides, strides_of
 from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.spec import Call
@@ -121,6 +126,24 @@ class ConvProblem:
         bound = float(((self._totals * self.scales.astype(np.float64) + bias) * float(self.inv)).max())
         return clamp_for(bound, self.out_zp, self.relu)
 
+    @property
+    def zp_in_float(self) -> bool:
+        """Whether the epilogue must take the zero point out in binary32."""
+        return self.float_zp and not self.zp_is_exact
+
+    def side_fields(self, args: Arguments, isa: Isa, element: str, words: int = 0) -> dict[str, int]:
+        """How pixels are packed as ``element``, and the output's bytes unpacked: of any number of words if not said."""
+        return {
+            "pack": compiled.address(pack, kind=self.x.kind, element=element, lanes=isa.lanes, fixed=words),
+            "pack_args": args.address(pack_block(args, self.x, self.in_zp, self.input_dilation)),
+            "unpack": compiled.address(unpack, kind=self.out.kind, fixed=words),
+            "unpack_args": args.address(unpack_block(args, self.out)),
+        }
+
+    def epilogue_variant(self) -> dict[str, Variant]:
+        """What the epilogues of all kernels are specialized for."""
+        return {"clamp": self.clamp, "float_zp": self.zp_in_float, "then": then_for(self.table)}
+
     def epilogue_fields(self, args: Arguments) -> dict[str, float | np.floating | int]:
         """What the epilogues of all kernels read."""
         fields = shared_fields(self.inv, self.out_zp, self.relu)
@@ -129,8 +152,11 @@ class ConvProblem:
         clamps = then_for(self.table) == CLAMPED
         return {**fields, "then": bounds_word(self.table) if clamps else args.address(self.table)}
 
-    def block_fields(self, out: tuple[int, int], block: tuple[int, int]) -> dict[str, int]:
-        """What kernels read that compute blocks of an output of those rows and columns, one window to a pixel."""
+    def block_fields(self, out: tuple[int, int], block: tuple[int, int], per_group: int) -> dict[str, int]:
+        """What kernels read that compute blocks of an output of those rows and columns, one window to a pixel.
+
+        ``per_group``: into how many parts the channels of a group are divided.
+        """
         fields = {
             "out": out,
             "block": block,
@@ -143,16 +169,27 @@ class ConvProblem:
             for name, sizes in fields.items()
             for dim, size in zip("hw", sizes, strict=True)
         }
-        return {**pairs, **self.out_fields()}
+        row_blocks, column_blocks = (-(-size // part) for size, part in zip(out, block, strict=True))
+        divided = {
+            "row_blocks": row_blocks,
+            "column_blocks": column_blocks,
+            "parts": self.groups * per_group,
+            "parts_per_group": per_group,
+        }
+        return {**pairs, **divided, **self.out_fields()}
 
     def out_fields(self) -> dict[str, int]:
         """Whether the bytes go where they belong at once, and the output's strides."""
-        return {
-            "direct": int(self.out.kind == NHWC),
-            "out_image": self.out.image_stride,
-            "out_row": self.out.row_stride,
-            "out_pixel": self.out.pixel_stride,
-        }
+        return {"direct": int(self.out.kind == NHWC), **stride_fields("out", self.out)}
+
+
+def stride_fields(name: str, side: PackedStrides) -> dict[str, int]:
+    """The distances of images, rows and pixels of a tensor, in bytes."""
+    return {
+        f"{name}_image": side.image_stride,
+        f"{name}_row": side.row_stride,
+        f"{name}_pixel": side.pixel_stride,
+    }
 
 
 def conv_problem(call: Call) -> ConvProblem:
@@ -198,7 +235,7 @@ def conv_problem(call: Call) -> ConvProblem:
     )
 
 
-def constant_rows(conv: ConvProblem, offset: int, float_zp: bool, factor: int = 1) -> np.ndarray:
+def constant_rows(conv: ConvProblem, offset: int, factor: int = 1) -> np.ndarray:
     """Constants of the epilogue, int32 (4, output channels): first sum, scale, bias, zp_term; floats as their bits.
 
     ``offset`` is what the packed elements have added to them. The first sum is multiplied by ``factor``.
@@ -206,7 +243,7 @@ def constant_rows(conv: ConvProblem, offset: int, float_zp: bool, factor: int = 
     sums = conv.sums.astype(np.int64)
     first = -offset * conv.weight_sums
     rows = np.zeros((CONST_ROWS, len(first)), np.int32)
-    if float_zp:
+    if conv.zp_in_float:
         rows[3] = (-sums.astype(np.float32) * np.float32(conv.in_zp)).view(np.int32)
     else:
         first = first - conv.in_zp * sums

@@ -24,6 +24,20 @@ def next_line(place: int) -> int:
     return -(-place // LINE_BYTES) * LINE_BYTES
 
 
+class Scratch:
+    """The parts of a thread's working memory, one behind the other. ``at``: where each begins, as ``at_NAME``."""
+
+    def __init__(self, nbytes: int = 0) -> None:
+        """Bytes of the first part, which has no name."""
+        self.nbytes = nbytes
+        self.at: dict[str, int] = {}
+
+    def part(self, name: str, nbytes: int, at_line: bool = True) -> None:
+        """Add a part, at the beginning of a line of the caches."""
+        begin = self.at[f"at_{name}"] = next_line(self.nbytes) if at_line else self.nbytes
+        self.nbytes = begin + nbytes
+
+
 @dataclass(frozen=True)
 class Relocation:
     """A word of an argument block that receives the address of a buffer when the buffers are known."""

@@ -17,11 +17,9 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.amx import kernel
 from refsim.exec.cpu.amx.tiles import COLUMNS, EMULATED_BYTES, ROW_BYTES, ROWS, Shapes
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
-from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import Arguments, Job, next_line
-from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.job import Arguments, Job, Scratch
+from refsim.exec.cpu.nhwc.kernel import S8
 from refsim.exec.cpu.strides import NHWC, PackedStrides
 from refsim.exec.cpu.winograd import prepack as winograd
 
@@ -294,44 +292,36 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
     panel = COLUMNS * shapes.b
     panels = -(-channels // panel)
     weight = lay_out(conv, layout, shapes)
-    float_zp = conv.float_zp and not conv.zp_is_exact
     row_blocks, column_blocks = -(-out_h // block_h), -(-out_w // block_w)
     tap_row, tap_pixel = conv.stride[0] * pitch, conv.stride[1] * pixel_bytes
     direct = conv.out.kind == NHWC
     span = layout.span(block_w) if cut.flat else block_w + ROWS
     out_words = channels if conv.float_out else -(-channels // 4)
-
-    # scratch: places, tiles, sums, junk, bytes, packed pixels, registers
-    at_tiles = next_line(8 * (ROWS + block_h * span + 2 * ROWS + ROWS))
-    at_sums = next_line(at_tiles + 8 * kernel.TILE_WORDS * (layout.tiles(cut) + 1))
     sums_bytes = 4 * panel * (shapes.a * ROWS + 4)
-    at_junk = at_sums + 2 * sums_bytes
-    at_bytes = next_line(at_junk + 4 * (out_words + panel))
-    out_bytes = panel * (4 if conv.float_out else 1)
-    at_pixels = next_line(at_bytes + (0 if direct else block_h * block_w * out_bytes + 4 * panel))
     beyond = ROWS * tap_pixel + ROW_BYTES + 2 * ROWS * 4
     region = 0 if layout.in_place else ((block_h - 1) * conv.stride[0] + extent[0]) * pitch
-    at_registers = next_line(at_pixels + region + beyond)
+    out_bytes = panel * (4 if conv.float_out else 1)
+
+    scratch = Scratch(8 * (ROWS + block_h * span + 2 * ROWS + ROWS))  # places of pixels
+    scratch.part("tiles", 8 * kernel.TILE_WORDS * (layout.tiles(cut) + 1))
+    scratch.part("sums", 2 * sums_bytes)
+    scratch.part("junk", 4 * (out_words + panel), at_line=False)
+    scratch.part("bytes", 0 if direct else block_h * block_w * out_bytes + 4 * panel)
+    scratch.part("pixels", region + beyond)
+    scratch.part("registers", EMULATED_BYTES if emulated else 0)
 
     args = Arguments()
     block = args.block(
         kernel.AMX,
         {"out": "out", "x": "x"},
-        pack=compiled.address(pack, kind=conv.x.kind, element=S8, lanes=isa.lanes, fixed=0),
-        pack_args=args.address(pack_block(args, conv.x, conv.in_zp, conv.input_dilation)),
-        unpack=compiled.address(unpack, kind=conv.out.kind, fixed=0),
-        unpack_args=args.address(unpack_block(args, conv.out)),
+        **conv.side_fields(args, isa, S8),
         weight=args.address(weight),
-        consts=args.address(in_panels(constant_rows(conv, 0, float_zp), groups, panel)),
+        consts=args.address(in_panels(constant_rows(conv, 0), groups, panel)),
         chunks=args.address(chunk_places(conv, layout, pitch)),
         config=args.address(shapes.config),
-        row_blocks=row_blocks,
-        column_blocks=column_blocks,
-        parts=groups * made.per_group,
-        parts_per_group=made.per_group,
         panels=panels,
         panel_bytes=weight.size // (groups * panels),
-        **conv.block_fields((out_h, out_w), cut.block),
+        **conv.block_fields((out_h, out_w), cut.block, made.per_group),
         in_place=int(layout.in_place),
         in_words=words,
         pixel_bytes=pixel_bytes,
@@ -346,13 +336,8 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
         least=-ROWS if layout.in_place else 0,
         by_pixels=int(direct and weight.size // groups <= NEAR),
         out_words=out_words,
-        at_tiles=at_tiles,
-        at_sums=at_sums,
         sums_bytes=sums_bytes,
-        at_junk=at_junk,
-        at_bytes=at_bytes,
-        at_pixels=at_pixels,
-        at_registers=at_registers,
+        **scratch.at,
         **conv.epilogue_fields(args),
     )
     return args.job(
@@ -363,13 +348,11 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
             packs=isa.packs and isa.lanes == COLUMNS,
             a_tiles=shapes.a,
             b_tiles=shapes.b,
-            clamp=conv.clamp,
-            float_zp=float_zp,
             float_out=conv.float_out,
             cut=channels % panel > 0,
-            then=then_for(conv.table),
+            **conv.epilogue_variant(),
         ),
         block=block,
         tasks=images * row_blocks * column_blocks * groups * made.per_group,
-        scratch=at_registers + (EMULATED_BYTES if emulated else 0),
+        scratch=scratch.nbytes,
     )

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows
+from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, stride_fields
 from refsim.exec.cpu.depthwise import kernel
 from refsim.exec.cpu.depthwise.kernel import k4s_for, parities, pixels_together, taps_of_k4
 from refsim.exec.cpu.dot import DPBUSD, MADDWD, Dot
-from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, order
-from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.nhwc.kernel import S8
 from refsim.exec.cpu.runner import makespan
 from refsim.exec.cpu.strides import NHWC
 
@@ -133,10 +131,8 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups,
     range_w = -(-conv.out.pixels // ranges)
     # the last pixels that are computed together may lie beyond the row, or in the next range
     last = -(-range_w // at_once) * at_once - 1
-    k4s = (
-        last * stride_w // 2
-        + max(k4s_for(dot, extent[1], p) for p in parities(stride_w)) * taps_of_k4(dot) // 2
-    )
+    window_k4s = max(k4s_for(dot, extent[1], p) for p in parities(stride_w))
+    k4s = last * stride_w // 2 + window_k4s * taps_of_k4(dot) // 2
     columns = (conv.out.pixels - 1) * stride_w + extent[1]
     direct_in, direct_out = (side.kind == NHWC for side in (conv.x, conv.out))
     region = (block_h - 1) * stride_h + extent[0]
@@ -145,28 +141,20 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups,
     at_in = ring * k4_pitch
     at_out = at_in + (0 if direct_in else -(-(region * columns * pixel_bytes + 64) // 64) * 64)
     at_none = at_out + (0 if direct_out else block_h * conv.out.pixels * pixel_bytes)
-    float_zp = conv.float_zp and not conv.zp_is_exact
     lane = part.channels(channels, ranges)
     weight = _weights(conv, dot)[:, lane].transpose(1, 0, 2, 3, 4)
-    consts = constant_rows(conv, dot.offset, float_zp)[:, lane].transpose(1, 0, 2, 3)
+    consts = constant_rows(conv, dot.offset)[:, lane].transpose(1, 0, 2, 3)
     args = Arguments()
     block = args.block(
         kernel.DEPTHWISE,
         {"x": "x", "out": "out"},
-        x_image=conv.x.image_stride,
-        x_row=conv.x.row_stride,
-        x_pixel=conv.x.pixel_stride,
+        **stride_fields("x", conv.x),
+        **stride_fields("out", conv.out),
         height=conv.x.rows,
         width=conv.x.pixels,
-        out_image=conv.out.image_stride,
-        out_row=conv.out.row_stride,
-        out_pixel=conv.out.pixel_stride,
         out_h=conv.out.rows,
         out_w=conv.out.pixels,
-        pack=compiled.address(pack, kind=conv.x.kind, element=S8, lanes=isa.lanes, fixed=words),
-        pack_args=args.address(pack_block(args, conv.x, conv.in_zp, (1, 1))),
-        unpack=compiled.address(unpack, kind=conv.out.kind, fixed=words),
-        unpack_args=args.address(unpack_block(args, conv.out)),
+        **conv.side_fields(args, isa, S8, words),
         direct_in=int(direct_in),
         direct_out=int(direct_out),
         group_words=words,
@@ -205,10 +193,8 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups,
             taps_h=conv.kernel[0],
             extent_w=extent[1],
             stride_w=stride_w,
-            clamp=conv.clamp,
-            float_zp=float_zp,
             packs=isa.packs,
-            then=then_for(conv.table),
+            **conv.epilogue_variant(),
         ),
         block=block,
         tasks=conv.out.images * -(-conv.out.rows // block_h) * part.count,

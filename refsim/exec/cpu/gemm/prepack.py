@@ -13,13 +13,11 @@ import numpy as np
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDUBS, MADDWD, Dot, lay_out, safe
-from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.gemm import kernel
 from refsim.exec.cpu.gemm.gather import gather
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.job import Arguments, Job, Scratch
+from refsim.exec.cpu.nhwc.kernel import BYTES_PER_WORD, S8
 
 #: Packed input of a block, in bytes: about this much, so that it stays in the second-level cache beside the weights;
 #: and its least and most pixels.
@@ -209,51 +207,33 @@ def lower(
     by_k4 = _by_k4(conv, gathered)
     taps, residual = _split(by_k4, dot, isa.lanes, tile.vectors)
     weight = np.concatenate([lay_out(dot, part, isa.lanes, tile.vectors) for part in taps])
-    if gathered:
-        runs = [0]
-    elif conv.dilation[1] == 1:  # the taps of a row are neighbours
-        runs = [i * conv.dilation[0] * pitch for i in range(kh)]
-    else:
-        runs = [
-            i * conv.dilation[0] * pitch + j * conv.dilation[1] * pixel_bytes
-            for i in range(kh)
-            for j in range(kw)
-        ]
+    runs = [0] if gathered else _runs(conv, pitch, pixel_bytes)
     run_k4s = by_k4.shape[2] // len(runs)
     k4_at = np.add.outer(runs, np.arange(run_k4s) * dot.pixel_bytes).reshape(-1)
-    float_zp = conv.float_zp and not conv.zp_is_exact
 
     row_blocks, column_blocks = -(-conv.out.rows // block_h), -(-conv.out.pixels // block_w)
     blocks = conv.out.images * row_blocks * column_blocks
 
-    total = max(pixels, tile.rows)
-    at_outs, at_spills, at_bytes = 8 * total, 16 * total, 24 * total
-    at_pixels = -(-(at_bytes + total * panel * (4 if conv.float_out else 1)) // 64) * 64
-    at_taps, tap_row, tap_pixel = at_pixels, conv.stride[0] * pitch, conv.stride[1] * pixel_bytes
+    tap_row, tap_pixel = conv.stride[0] * pitch, conv.stride[1] * pixel_bytes
     if gathered:
-        at_taps, tap_pixel = at_pixels + region + SLACK, by_k4.shape[2] * dot.pixel_bytes
+        tap_pixel = by_k4.shape[2] * dot.pixel_bytes
         tap_row = block_w * tap_pixel
+    out_bytes = panel * (4 if conv.float_out else 1)
+    scratch = _scratch(max(pixels, tile.rows), out_bytes, region, block_h * tap_row if gathered else 0)
     args = Arguments()
     block = args.block(
         kernel.GEMM,
         {"out": "out"},
-        pack=compiled.address(pack, kind=conv.x.kind, element=element, lanes=isa.lanes, fixed=0),
-        pack_args=args.address(pack_block(args, conv.x, conv.in_zp, conv.input_dilation)),
+        **conv.side_fields(args, isa, element),
         gather=compiled.address(gather, element=dot.element, lines=kh, taps=kw, words=words, channels=inputs)
         if gathered
         else 0,
-        unpack=compiled.address(unpack, kind=conv.out.kind, fixed=0),
-        unpack_args=args.address(unpack_block(args, conv.out)),
         weight=args.address(weight),
-        consts=args.address(in_panels(constant_rows(conv, dot.offset, float_zp), groups, panel)),
+        consts=args.address(in_panels(constant_rows(conv, dot.offset), groups, panel)),
         runs=args.address(np.array(runs, np.int64)),
-        row_blocks=row_blocks,
-        column_blocks=column_blocks,
-        parts=groups * per_group,
-        parts_per_group=per_group,
         panels=panels,
         panel_bytes=weight.size // (groups * panels),
-        **conv.block_fields((conv.out.rows, conv.out.pixels), (block_h, block_w)),
+        **conv.block_fields((conv.out.rows, conv.out.pixels), (block_h, block_w), per_group),
         in_words=words,
         pixel_bytes=pixel_bytes,
         pitch=pitch,
@@ -265,11 +245,7 @@ def lower(
         residual_k4s=args.address(k4_at[residual.k4s]),
         residual_weight=args.address(residual.weight),
         out_words=channels if conv.float_out else -(-channels // 4),
-        at_outs=at_outs,
-        at_spills=at_spills,
-        at_bytes=at_bytes,
-        at_pixels=at_pixels,
-        at_taps=at_taps,
+        **scratch.at,
         **conv.epilogue_fields(args),
     )
     return args.job(
@@ -280,13 +256,32 @@ def lower(
             lanes=isa.lanes,
             rows=tile.rows,
             vectors=tile.vectors,
-            clamp=conv.clamp,
-            float_zp=float_zp,
             float_out=conv.float_out,
             packs=isa.packs,
-            then=then_for(conv.table),
+            **conv.epilogue_variant(),
         ),
         block=block,
         tasks=blocks * groups * per_group,
-        scratch=at_taps + block_h * tap_row + SLACK if gathered else at_pixels + region,
+        scratch=scratch.nbytes,
     )
+
+
+def _scratch(pixels: int, out_bytes: int, region: int, gathered: int) -> Scratch:
+    """For a block of ``pixels`` with so many ``out_bytes`` each; bytes of its packed ``region``, and of windows."""
+    scratch = Scratch(8 * pixels)  # where each begins
+    for name, nbytes in (("outs", 8), ("spills", 8), ("bytes", out_bytes)):
+        scratch.part(name, nbytes * pixels, at_line=False)
+    scratch.part("pixels", region)
+    if gathered:
+        scratch.nbytes += SLACK
+        scratch.part("taps", gathered + SLACK, at_line=False)
+    else:  # windows lie in the region
+        scratch.at["at_taps"] = scratch.at["at_pixels"]
+    return scratch
+
+
+def _runs(conv: ConvProblem, pitch: int, pixel_bytes: int) -> list[int]:
+    """Where in the packed pixels of a window the runs of bytes begin that its taps read."""
+    (kh, kw), (dilation_h, dilation_w) = conv.kernel, conv.dilation
+    columns = range(1 if dilation_w == 1 else kw)  # neighbours are one run
+    return [i * dilation_h * pitch + j * dilation_w * pixel_bytes for i in range(kh) for j in columns]

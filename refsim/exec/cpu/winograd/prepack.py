@@ -11,12 +11,10 @@ import numpy as np
 from refsim.exec.cpu import compiled
 from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, in_panels
 from refsim.exec.cpu.dot import MADDWD, lay_out
-from refsim.exec.cpu.epilogue import then_for
 from refsim.exec.cpu.gemm.prepack import RegisterTile, tile_for
 from refsim.exec.cpu.isa import Isa
-from refsim.exec.cpu.job import LINE_BYTES, Arguments, Job, next_line
-from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.job import LINE_BYTES, Arguments, Job, Scratch
+from refsim.exec.cpu.nhwc.kernel import S8
 from refsim.exec.cpu.winograd import kernel
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS, WinogradTransform, transformed_weights
 
@@ -105,13 +103,7 @@ def lower(
     tile = tile or tile_for(isa, MADDWD, channels, tiles, near)
     panel = isa.lanes * tile.vectors
     panels = -(-channels // panel)
-    padded = np.zeros((channels, 3, 3, words * 4), np.int8)
-    padded[..., : conv.weight.shape[4]] = conv.weight[0]
-    by_element = [
-        lay_out(MADDWD, u.reshape(channels, words, 4), isa.lanes, tile.vectors).reshape(panels, -1)
-        for u in transformed_weights(transform, padded)
-    ]
-    weight = np.ascontiguousarray(np.stack(by_element, 1))  # panel, element, k4s
+    weight = _weights(conv, transform, isa, tile)
     row_blocks, column_blocks = -(-tile_rows // block_rows), -(-tile_columns // block_columns)
     count = conv.out.images * row_blocks * column_blocks
     parts = min(panels, -(-threads // count))
@@ -119,21 +111,19 @@ def lower(
     pitch = (block_columns * m + 2) * pixel_bytes
     v_pitch = -(-pixel_bytes // (2 * isa.lanes)) * 4 * isa.lanes
     most = max(tiles, tile.rows)
-    at_v = next_line((block_rows * m + 2) * pitch + 4 * isa.lanes)
-    at_m = next_line(at_v + transform.size**2 * (most * v_pitch + LINE_BYTES))
-    at_bytes = next_line(at_m + transform.size**2 * most * panel * 4)
-    float_zp = conv.float_zp and not conv.zp_is_exact
-    consts = constant_rows(conv, 0, float_zp, transform.scale**2)
+    scratch = Scratch()
+    scratch.part("pixels", (block_rows * m + 2) * pitch + 4 * isa.lanes)
+    scratch.part("v", transform.size**2 * (most * v_pitch + LINE_BYTES))
+    scratch.part("m", transform.size**2 * most * panel * 4)
+    scratch.part("bytes", tiles * m * m * panel)
+    consts = constant_rows(conv, 0, transform.scale**2)
     for row, shift in ((1, -transform.shift), (3, transform.shift)):  # sums come multiplied by a power of two
         consts[row] = np.ldexp(consts[row].view(np.float32), shift).view(np.int32)
     args = Arguments()
     block = args.block(
         kernel.WINOGRAD,
         {"out": "out"},
-        pack=compiled.address(pack, kind=conv.x.kind, element=S8, lanes=isa.lanes, fixed=0),
-        pack_args=args.address(pack_block(args, conv.x, conv.in_zp, (1, 1))),
-        unpack=compiled.address(unpack, kind=conv.out.kind, fixed=0),
-        unpack_args=args.address(unpack_block(args, conv.out)),
+        **conv.side_fields(args, isa, S8),
         weight=args.address(weight),
         consts=args.address(in_panels(consts, 1, panel)),
         row_blocks=row_blocks,
@@ -156,10 +146,7 @@ def lower(
         k4s=words,
         out_words=conv.out.words,
         **conv.out_fields(),
-        at_pixels=0,
-        at_v=at_v,
-        at_m=at_m,
-        at_bytes=at_bytes,
+        **scratch.at,
         **conv.epilogue_fields(args),
     )
     return args.job(
@@ -170,14 +157,25 @@ def lower(
             lanes=isa.lanes,
             rows=tile.rows,
             vectors=tile.vectors,
-            clamp=conv.clamp,
-            float_zp=float_zp,
-            then=then_for(conv.table),
+            **conv.epilogue_variant(),
         ),
         block=block,
         tasks=count * parts,
-        scratch=at_bytes + tiles * m * m * panel,
+        scratch=scratch.nbytes,
     )
+
+
+def _weights(conv: ConvProblem, transform: WinogradTransform, isa: Isa, tile: RegisterTile) -> np.ndarray:
+    """Transformed weights by panel, element and words of input channels."""
+    channels, words = conv.weight.shape[1], conv.x.words
+    padded = np.zeros((channels, 3, 3, words * 4), np.int8)
+    padded[..., : conv.weight.shape[4]] = conv.weight[0]
+    panels = -(-channels // (isa.lanes * tile.vectors))
+    by_element = [
+        lay_out(MADDWD, u.reshape(channels, words, 4), isa.lanes, tile.vectors).reshape(panels, -1)
+        for u in transformed_weights(transform, padded)
+    ]
+    return np.ascontiguousarray(np.stack(by_element, 1))
 
 
 def _even(size: int, most: int) -> int:
