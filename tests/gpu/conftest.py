@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from refsim.core.errors import DeviceError, MissingDependencyError
+from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
 
@@ -21,4 +22,11 @@ def device() -> Iterator[Device]:
             raise
         pytest.skip(str(error))
     with opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def executor(device: Device) -> Iterator[KomputeExecutor]:
+    """Opened as users do it; a file that needs another one has its own."""
+    with KomputeExecutor(device.info.index) as opened:
         yield opened

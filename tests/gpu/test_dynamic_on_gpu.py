@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +12,9 @@ from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
 from refsim.graph.interpreter import Event, Observer
 from refsim_gpu.executor import KomputeExecutor
-from refsim_gpu.kompute import Device
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
 from recorded_shapes import NAMES, model, shapes
-
-INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
-
-
-@pytest.fixture(scope="module")
-def executor(device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(INDEX) as opened:
-        yield opened
 
 
 def buffers(program, inputs, executor) -> dict[tuple[int, int], bytes]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -29,12 +28,6 @@ BOX = (9, 9, 9, 3)
 COORDS = np.array(list(np.ndindex(BOX)), np.int32)
 LARGE = ((1, 1, 1, 2000), (1, 1, 2000, 1), (1, 2000, 1, 1), (2, 37, 29, 41), (7, 1, 3, 5, 2, 3))
 ROW, LOCAL = 16, 64
-
-
-@pytest.fixture(scope="module")
-def executor(device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(device.info.index) as opened:
-        yield opened
 
 
 @emulated_kernel

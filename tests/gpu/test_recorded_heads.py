@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,19 +10,11 @@ import pytest
 import refsim
 from refsim_gpu.conformance import Count, compare_model
 from refsim_gpu.executor import KomputeExecutor
-from refsim_gpu.kompute import Device
 
 DATA = Path(__file__).parents[1] / "data" / "heads"
-INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 FILES = sorted(path.stem for path in DATA.glob("*.pte"))
 #: What the recording runtime does wrong, or converts out of range; and what it refuses.
 OTHER = ("head_07", "head_16", "head_31", "int8_head", "two_heads")
-
-
-@pytest.fixture(scope="module")
-def executor(device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(INDEX) as opened:
-        yield opened
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name not in OTHER])

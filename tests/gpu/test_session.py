@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -31,12 +30,6 @@ MODELS = DATA / "models"
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 LAYER = "VK_LAYER_KHRONOS_validation"
 SYNCHRONIZATION = "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT"
-
-
-@pytest.fixture(scope="module")
-def executor(device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(INDEX) as opened:
-        yield opened
 
 
 def seen(model, inputs, executor, wants) -> dict[tuple[int, int], np.ndarray]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,6 @@ from refsim_gpu.kompute import Device
 
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 F, B, I = (np.dtype(kind) for kind in (np.float32, np.bool_, np.int32))  # noqa: E741
-INT8 = np.dtype(np.int8)
 ROW = (5, 1, 7)
 
 #: Name, (shape, dtype) of the inputs, arguments, the same of the output.
@@ -54,12 +52,6 @@ CASES: tuple[tuple[str, tuple[Any, ...], tuple[Any, ...], Any], ...] = (
     ("aten.index_select.default", ((IMAGE, B), ((3,), I)), (X, -2, Y), ((2, 5, 3, 7), B)),
     ("aten.embedding.default", (((11, 6), F), ((2, 3), I)), (X, Y, -1), ((2, 3, 6), F)),
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def executor(device: Device) -> Iterator[KomputeExecutor]:
-    with KomputeExecutor(INDEX) as opened:
-        yield opened
 
 
 def tensor(number: int, shape: tuple[int, ...], dtype: Any, turn: int = 0) -> Tensor:
