@@ -96,6 +96,7 @@ def swap(paths: list[Path]) -> None:
             other.write_bytes(raw)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("damage", [damage_each, swap])
 def test_damaged_entries_are_made_again(damage, warm: tuple[Path, str], tmp_path: Path) -> None:
     home = tmp_path / "cache"
@@ -114,6 +115,7 @@ def test_damaged_entries_are_made_again(damage, warm: tuple[Path, str], tmp_path
     assert {path: path.stat().st_mtime_ns for path in before} == stamps  # and are believed again
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("level", ["refsim", "leaf"])
 @pytest.mark.parametrize("how", ["writable", "foreign"])
 def test_a_folder_that_others_may_write_is_not_used(
@@ -166,6 +168,7 @@ def test_processes_share_what_stands_in_for_the_cache(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.long
 def test_numbas_own_variable_is_checked_too(warm: tuple[Path, str], tmp_path: Path) -> None:
     folder = tmp_path / "numba"
     folder.mkdir()

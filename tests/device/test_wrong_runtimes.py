@@ -109,6 +109,7 @@ def device_inputs(what: str, inputs: list[np.ndarray]) -> Others:
     return next(one for one in others(load(path_of("mixed_ops")), inputs) if one.what == what)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(
     ("what", "most"),
     [

@@ -231,6 +231,7 @@ def zero_point_missing(bound: BoundCase, out: PackedBuffer) -> None:
     out.raw[elements] = PackedBuffer.pack(fresh, out.desc.layout).raw[elements]
 
 
+@pytest.mark.long
 @pytest.mark.long_search
 def test_the_cause_that_holds_in_all_wrong_cases() -> None:
     trial = ModuleTrial(Wrong(zero_point_missing))

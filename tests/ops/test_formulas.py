@@ -199,8 +199,10 @@ def linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> in
 
 def float_linear(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
     row, oc = x["x"][at[:-1]], at[-1]
-    if row.dtype != np.int8:
-        row = np.array([requant(value, p.in_scale, p.in_zp) for value in row])
+    if row.dtype != np.int8:  # as `requant` does it; rows may have 131068 values
+        with np.errstate(over="ignore", invalid="ignore"):
+            steps = np.rint(row * (F(1) / F(p.in_scale)))
+        row = np.clip(np.nan_to_num(steps), -128 - p.in_zp, 127 - p.in_zp) + p.in_zp
     acc = int(row.astype(int) @ c["weight"][oc].astype(int))
     real, factor = F(acc - p.in_zp * int(c["weight_sums"][oc])), F(c["weight_scales"][oc] * F(p.in_scale))
     return F(real * factor) if c["bias"] is None else fma(real, factor, c["bias"][oc], fused)
