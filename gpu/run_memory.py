@@ -214,7 +214,10 @@ class RunMemory:
         self.claim()
 
     def claim(self) -> None:
-        """Put the guard words where this run checks them, if another session has had the lane."""
+        """Put the guard words where this run checks them, if another session has had the lane.
+
+        What comes back has zeros where no kernel writes, as at first.
+        """
         if self.lane.owner is self:
             return
         if self._guards is None:
@@ -224,6 +227,9 @@ class RunMemory:
                 end = block.at + GUARD_BYTES + 4 * block.words
                 for part in ((self._memory, block.at, GUARD_BYTES), (self._memory, end, GUARD_BYTES)):
                     order.add(("fill", (part, int(GUARD) & 0xFFFFFFFF)), [], [part])
+                if name in self._blocks.fetched:
+                    part = (self._memory, block.at + GUARD_BYTES, end - block.at - GUARD_BYTES)
+                    order.add(("fill", (part, 0)), [], [part])
             self._guards = recorded(self._device, order.operations, False)
         self._device.run(self._guards)
         self.lane.owner = self

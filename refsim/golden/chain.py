@@ -1,7 +1,8 @@
 """A chain of the corpus: a small graph whose operators an executor may compute together, as data and as a graph.
 
 The first value is the float input. A node is an operator of `refsim.ops`, written as a case, or a float operator of
-`refsim.aten` with its arguments. Its outputs get the next numbers. The digest is that of the graph's outputs.
+`refsim.aten` with its arguments. Its outputs get the next numbers. The digest is that of the graph's outputs, at every
+shape that it has.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim import aten
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import WIDTH_PACKED, layout
 from refsim.core.rng import Rng
@@ -23,6 +25,7 @@ from refsim.formats.reading import reading
 from refsim.golden.rules import case_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.interpreter import Event, Observer, run_nodes, stored
+from refsim.graph.shapes import zeros
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -70,7 +73,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Chain:
-    """``shape`` of the input, which is float32 and has values from ``low`` to ``high``; the nodes; the outputs."""
+    """``shape`` of the input, which is float32 and has values from ``low`` to ``high``; the nodes; the outputs.
+
+    ``smaller``: another shape of the input, at which the graph runs in the memory of the first; empty if there is none.
+    """
 
     kind: str
     shape: tuple[int, ...]
@@ -79,6 +85,24 @@ class Chain:
     links: tuple[Link, ...]
     outputs: tuple[int, ...]
     seed: int
+    smaller: tuple[int, ...] = ()
+
+    def shapes(self, where: str, target: Target | None = None) -> list[tuple[Chain, Graph]]:
+        """The chain and its graph, and both at the smaller shape, if it has one."""
+        whole = self.graph(where, target)
+        if not self.smaller:
+            return [(self, whole)]
+        small = self.shrunk()
+        return [(self, whole), (small, replace(small.graph(where, target), bound=whole))]
+
+    def shrunk(self) -> Chain:
+        """The chain at its smaller shape. Raises what an operator raises that does not take the sizes."""
+        links: list[Link] = []
+        tensors = [Tensor(0, self.smaller, _F32, WIDTH_PACKED)]
+        for number, link in enumerate(self.links):
+            links.append(link if link.op in OPS else _at(link, tensors))
+            tensors += linked(number, links[-1], tensors, self.seed, Target())[1]
+        return replace(self, shape=self.smaller, smaller=(), links=tuple(links))
 
     def graph(self, where: str, target: Target | None = None) -> Graph:
         """The graph, each operator bound to constants of its own seed. Raises what binding a case raises."""
@@ -97,6 +121,14 @@ class Chain:
         planes = rng.uniform(0.0, 0.4, (*self.shape[:-2], *(1 for _ in self.shape[-2:])))
         drawn = self.low + (self.high - self.low) * (planes + 0.6 * rng.uniform(0.0, 1.0, self.shape))
         return drawn.astype(np.float32)
+
+
+def _at(link: Link, tensors: Sequence[Tensor]) -> Link:
+    """A float operator with the shapes that its results have now."""
+    given = [zeros(tensors[value].shape, tensors[value].dtype) for value in link.inputs]
+    args = [given, *link.args] if link.listed else [*given, *link.args]
+    results = aten.find(link.op, CHAINS).outlined(args, CHAINS)
+    return replace(link, shapes=tuple(result.shape for result in results))
 
 
 def linked(
@@ -162,6 +194,7 @@ def line(entry: ChainEntry) -> str:
         "nodes": [link.as_json() for link in chain.links],
         "outputs": list(chain.outputs),
         "seed": chain.seed,
+        **({"smaller": list(chain.smaller)} if chain.smaller else {}),
         "sha256": entry.sha256,
     }
     return json.dumps(info, separators=(",", ":"))
@@ -174,7 +207,7 @@ def parse(text: str, where: str) -> ChainEntry:
         links = tuple(_link(row) for row in info["nodes"])
         chain = Chain(
             str(info["kind"]), tuple(info["shape"]), float(info["low"]), float(info["high"]), links,
-            tuple(info["outputs"]), int(info["seed"]),
+            tuple(info["outputs"]), int(info["seed"]), tuple(info.get("smaller", ())),
         )  # fmt: skip
         return ChainEntry(int(info["chain"]), chain, str(info["sha256"]))
 

@@ -7,7 +7,7 @@ and quantizations; sizes and windows are drawn. A kind says whether the CPU's pl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
 
@@ -366,6 +366,37 @@ def _layer_norm(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
+def _two_shapes(rng: Rng, number: int) -> Chain:
+    """At its bound, and at a smaller shape in the memory of the bound: images by turns, and rows."""
+    draft = _Draft("two shapes", rng, ((1 + number % 3, 12 + 4 * number, 9, 14), (11, 24))[number % 4 == 3])
+    a, b, c = ((rounded(rng.scale_moderate() * (1, 9, 30)[k]), 7 * k - 5 * number) for k in range(3))
+    sides = {"in_scale": a[0], "in_zp": a[1], "out_scale": b[0], "out_zp": b[1]}
+    if len(draft.input) == 2:
+        draft.quantize(a, "4H4W")
+        many = _only(lambda op: op.family is Family.LINEAR and not op.one_row and op.channel_dim == -1)
+        draft.bound(many, sides | {"activation": "relu"}, "4H4W", out_channels=19, bias=True)
+        draft.dequantize(b)
+        return replace(draft.chain(), smaller=(5, 24))
+    channels, layout = draft.input[1], ("4W4C", "4C", "4C1W")[number % 3]
+    draft.quantize(a, layout)
+    rest = {"padding": (1, 1), "dilation": (1, 1), "activation": ("none", "relu")[number % 2]}
+    params = sides | {"kernel_size": (3, 3), "stride": (1, 1), "groups": channels, **rest}
+    early = draft.bound(_of(Family.DEPTHWISE), params, "4W4C", out_channels=channels, bias=True)
+    draft.bound(_elementwise(1), {"in_scale": b[0], "in_zp": b[1], "out_scale": b[0], "out_zp": b[1]}, "4W4C")
+    both = {"a_scale": b[0], "a_zp": b[1], "b_scale": b[0], "b_zp": b[1], "alpha": 1.0}
+    draft.bound(_elementwise(2), both | {"out_scale": c[0], "out_zp": c[1]}, "4W4C", early)
+    draft.dequantize(c)
+    draft.clamp(_bounds(number), c[0])
+    if number % 2:
+        draft.floats(MEAN, [2, 3], True, shapes=((*draft.input[:2], 1, 1),))
+    draft.quantize(b, "4C")
+    draft.dequantize(b)
+    images = 1 if number % 3 else draft.input[0]
+    return replace(
+        draft.chain(early), smaller=(images, channels, 1 + rng.integer(1, 7), 1 + rng.integer(1, 12))
+    )
+
+
 KINDS = (
     ChainKind("max pool", 16, _max_pool),
     ChainKind("mean", 12, _mean),
@@ -377,6 +408,7 @@ KINDS = (
     ChainKind("other zero point", 9, _other_zero),
     ChainKind("float", 15, _float, joined=False),
     ChainKind("layer norm", 4, _layer_norm, joined=False),
+    ChainKind("two shapes", 8, _two_shapes, joined=None),
 )
 
 COUNT = sum(kind.count for kind in KINDS)

@@ -76,7 +76,8 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
 def _plan_chains(corpus: Corpus | None) -> Planned:
     entries = []
     for number, one in enumerate(chain_rules.chains()):
-        outputs, _ = chain.defined(one.graph(case_name(chain.CHAINS, number)), one.data())
+        shapes = one.shapes(case_name(chain.CHAINS, number))
+        outputs = [array for at, graph in shapes for array in chain.defined(graph, at.data())[0]]
         entries.append(chain.ChainEntry(number, one, chain.digest(outputs)))
     new = [_row(entry) for entry in entries]
     return _planned(_change(chain.CHAINS, corpus, new), {CHAIN_FILE: _text(new)}, corpus)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
+from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.golden.chain import Chain
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
@@ -16,6 +17,8 @@ from refsim.sweep.menu import MENU
 
 #: Operators of a graph before its end, and how many draws may fail before it is left as it is.
 LEAST, MOST, TRIES = 3, 12, 60
+#: What a seed is mixed with where a smaller shape is drawn, so that the graph itself stays what it was.
+_SHAPES = 1 << 40
 CHANNELS = (1, 3, 4, 5, 8, 12, 16, 17, 32, 50, 64)
 
 
@@ -40,7 +43,20 @@ def draw(seed: int) -> Chain:
         if len(draft.links) >= count:
             break
         rng.choice(MENU)(draft)
-    return draft.chain(_outputs(draft))
+    return _smaller(draft.chain(_outputs(draft)), Rng(seed ^ _SHAPES))
+
+
+def _smaller(chain: Chain, rng: Rng) -> Chain:
+    """With a shape below that of the chain, which is then its bound, if every operator takes it."""
+    keeps = (
+        max(len(chain.shape) - 3, 0) if len(chain.shape) > 2 else 1
+    )  # channels, or the products of a linear
+    shape = tuple(size if dim == keeps else rng.integer(1, size) for dim, size in enumerate(chain.shape))
+    made = replace(chain, smaller=shape)
+    try:
+        return chain if shape == chain.shape else replace(made, smaller=made.shrunk().shape)
+    except (RefsimError, ValueError):
+        return chain
 
 
 def _outputs(draft: Draft) -> tuple[int, ...]:

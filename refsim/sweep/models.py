@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,7 @@ class DrawnModel:
     outputs: list[np.ndarray]
     seed: int
     chain: Chain | None = None
+    smaller: DrawnModel | None = None
 
     @classmethod
     def of(
@@ -117,8 +118,11 @@ class ModelRunner:
 def _graph(seed: int, profile: Profile, chain: Chain | None = None) -> DrawnModel:
     """A random graph, or a part of it, as a model."""
     chain = chain or draw(seed)
-    model = Model(f"graph {seed}", {0: chain.graph(f"graph {seed}", Target(profile))})
-    return DrawnModel.of(model, [chain.data()], [chain.data(other=True)], seed, chain)
+    made = [
+        DrawnModel.of(Model(graph.where, {0: graph}), [at.data()], [at.data(other=True)], seed, at)
+        for at, graph in chain.shapes(f"graph {seed}", Target(profile))
+    ]
+    return replace(made[0], smaller=made[1]) if made[1:] else made[0]
 
 
 def _refused(model: Model, executor: Executor) -> str:
@@ -131,7 +135,7 @@ def _refused(model: Model, executor: Executor) -> str:
 
 def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, outcome: Outcome) -> None:
     begin = time.perf_counter()
-    status, message, at = compared(drawn, executor)
+    status, message, at = _at_its_shapes(drawn, executor)
     outcome.seconds += time.perf_counter() - begin
     outcome.nbytes += sum(_bytes(held) for node in drawn.nodes for held in node.outputs.values())
     if status == SAME:
@@ -156,10 +160,24 @@ def _smallest(
     assert drawn.chain is not None
     for chain in cut(drawn.chain):
         part = _graph(drawn.seed, profile, chain)
-        again = compared(part, executor)
+        again = _at_its_shapes(part, executor)
         if again[0] == found[0]:
             return part, again
     return drawn, found
+
+
+def _at_its_shapes(drawn: DrawnModel, executor: Executor) -> Verdict:
+    """As `compared`, then at the smaller shape in the same memory, then at the first again."""
+    found = compared(drawn, executor)
+    if drawn.smaller is None:
+        return found
+    for one in (drawn.smaller, drawn):
+        if found[0] != SAME:
+            break
+        status, message, at = compared(one, executor)
+        shape = "x".join(map(str, one.inputs[0].shape))
+        found = status, f"{message}, at {shape} after another shape" if message else "", at
+    return found
 
 
 def compared(drawn: DrawnModel, executor: Executor) -> Verdict:

@@ -159,3 +159,37 @@ def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
     changed = ChainEntry(entry.number, entry.chain, "0" * 64)
     (result,) = check_chain(changed, {})
     assert (result.status, result.detail["digest"]) == ("different", entry.sha256)
+
+
+def test_a_smaller_shape_runs_in_memory_of_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Digests hold outputs at both shapes, and what stays in memory between runs is noticed."""
+    entries = of_kind("two shapes")
+    assert {entry.chain.smaller < entry.chain.shape for entry in entries} == {True}
+    for entry in entries:
+        (_, whole), (small, graph) = entry.chain.shapes(entry.name)
+        assert graph.root is whole and small.shape == entry.chain.smaller
+        (array,) = (small.data(),)
+        assert array.shape == small.shape
+        outputs, _ = chain.defined(whole, entry.chain.data())
+        assert chain.digest(outputs) != entry.sha256
+
+    class Stale(EmulatedExecutor):
+        """Gives at every shape what lay in the memory of the first."""
+
+        name = "stale"
+
+        def run_prepared(self, prepared, inputs):  # type: ignore[no-untyped-def]
+            out = super().run_prepared(prepared, inputs)
+            key = (prepared.call.op.name, prepared.call.params)
+            kept = self.__dict__.setdefault("kept", {}).setdefault(key, out)
+            size = min(out.raw.size, kept.raw.size)
+            if size < kept.raw.size:
+                out.raw[:size] = kept.raw[:size]
+            return out
+
+    found = failed(Stale(), entries)
+    assert len(found) == len(entries)
+    assert all(
+        f"at {'x'.join(map(str, e.chain.smaller))}" in f.detail["message"]
+        for e, f in zip(entries, found, strict=True)
+    )

@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import CANONICAL
 from refsim.exec.factory import executor_named
 from refsim.graph.interpreter import Event, Observer
+from refsim.sweep.models import ModelRunner
+from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 from refsim_gpu.executor import KomputeExecutor
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
@@ -83,3 +86,10 @@ def test_a_program_in_a_process_of_its_own() -> None:
     isolated.forget(program.graphs[0])
     again = shapes("fcn_add")[1]
     assert program.run(again.inputs, isolated)[0].tobytes() == program.run(again.inputs, "cpu")[0].tobytes()
+
+
+def test_padding_of_the_bound_is_what_it_was_after_a_smaller_shape(executor: KomputeExecutor) -> None:
+    """Rows that no kernel writes lie where the smaller run had another value: a linear of 9 rows, then of 4."""
+    chunk = Chunk(GRAPHS, 22, 1, 7, (CANONICAL,), (SweepVariant("gpu"),), shrink=False)
+    (outcome,) = ModelRunner().run(chunk, {SweepVariant("gpu"): executor})
+    assert outcome.statuses["same"] == 1, outcome.failures

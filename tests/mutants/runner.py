@@ -277,15 +277,22 @@ def _chain(entry: Any, runner: Any, root: Path) -> str:
     from refsim.golden import chain
     from refsim.graph.interpreter import logical
 
-    graph = entry.chain.graph(entry.name)
+    shapes = entry.chain.shapes(entry.name)
+    graph = shapes[0][1]
     made = [value for node in graph.nodes for value in node.outputs]
-    if chain.digest(chain.outputs_of(entry.chain, graph, runner)) != entry.sha256:
+    outputs = [array for at, one in shapes for array in chain.outputs_of(at, one, runner)]
+    if chain.digest(outputs) != entry.sha256:
         for value in made:
             cut = replace(graph, outputs=(*graph.outputs, value))
             np.save(root / f"value-{value}.npy", chain.outputs_of(entry.chain, cut, runner)[-1])
         return f"other outputs of the chain as a whole{_steps(runner, graph)}"
     values = chain.watched(entry.chain, graph, runner)
-    ends = [logical(graph, values, value) for value in graph.outputs]
+    seen = [values, *(chain.watched(at, one, runner) for at, one in shapes[1:])]
+    ends = [
+        logical(one, held, value)
+        for (_, one), held in zip(shapes, seen, strict=True)
+        for value in one.outputs
+    ]
     if chain.digest(ends) == entry.sha256:
         return ""
     for value in made:

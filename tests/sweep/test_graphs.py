@@ -46,6 +46,17 @@ def test_graphs_hold_every_kind_of_operator_and_readers_of_one_value() -> None:
     assert all(len(chain.links) >= LEAST - 1 for chain in CHAINS)
 
 
+def test_half_of_the_graphs_have_a_smaller_shape() -> None:
+    smaller = [chain for chain in CHAINS if chain.smaller]
+    assert len(smaller) >= 20
+    for chain in smaller[:8]:
+        (_, whole), (small, graph) = chain.shapes("test")
+        assert graph.root is whole and small.shape == chain.smaller != chain.shape
+        assert all(a <= b for a, b in zip(chain.smaller, chain.shape, strict=True))
+        (outputs, values), more = defined(graph, small.data()), defined(whole, chain.data())[0]
+        assert len(outputs) == len(more) and len(values) == len(graph.tensors)
+
+
 def test_the_first_nodes_of_a_graph_are_graphs() -> None:
     for part in cut(CHAINS[0]):
         (made,), values = defined(part.graph("test"), part.data())
