@@ -26,7 +26,7 @@ def add_call(graph: GraphEditor, call: Call, inputs: Mapping[str, int], out: int
         elif arg.kind is Kind.INPUT:
             args.append(inputs[arg.name])
         elif arg.kind is Kind.CONST:
-            args.append(_constant(graph, call.consts[arg.name]))
+            args.append(constant(graph, call.consts[arg.name]))
         else:
             args.append(graph.literal(getattr(call.params, arg.name)))
     if call.op.serialized == CLONE:
@@ -35,7 +35,7 @@ def add_call(graph: GraphEditor, call: Call, inputs: Mapping[str, int], out: int
         graph.call(call.op.serialized, *args)
 
 
-def _constant(graph: GraphEditor, value: np.ndarray | None) -> int:
+def constant(graph: GraphEditor, value: np.ndarray | None) -> int:
     """A constant as exporters write it: sums, scales and biases padded with zeros to a multiple of 4."""
     if value is None:
         return graph.literal(None)

@@ -56,24 +56,31 @@ def bound_twice(graph: VkGraph) -> dict[int, int]:
     }
 
 
-def check(graph: VkGraph, where: str = "graph") -> None:
-    """GraphError if two tensors share a memory object and are needed at the same time."""
+def overlapping(graph: VkGraph) -> Iterator[tuple[int, int, int]]:
+    """(Memory object, tensor, tensor) of each two tensors that share one and are needed at the same time."""
     lives = lifetimes(graph)
     owners: dict[int, list[int]] = {}
-    for number, life in lives.items():
+    for number in lives:
         tensor = graph.values[number]
         assert isinstance(tensor, VkTensor)
-        if tensor.mem_obj_id < 0:
-            continue
-        for other in owners.setdefault(tensor.mem_obj_id, []):
-            if life.overlaps(lives[other]):
-                raise GraphError(
-                    f"{where}: memory object {tensor.mem_obj_id}",
-                    "is shared by tensors that are needed at the same time",
-                    got=f"value {other} for operators {lives[other].first} to {lives[other].last}, "
-                    f"value {number} for {life.first} to {life.last}",
-                )
-        owners[tensor.mem_obj_id].append(number)
+        if tensor.mem_obj_id >= 0:
+            others = owners.setdefault(tensor.mem_obj_id, [])
+            yield from (
+                (tensor.mem_obj_id, one, number) for one in others if lives[number].overlaps(lives[one])
+            )
+            others.append(number)
+
+
+def check(graph: VkGraph, where: str = "graph") -> None:
+    """GraphError if two tensors share a memory object and are needed at the same time."""
+    for place, one, other in overlapping(graph):
+        lives = lifetimes(graph)
+        raise GraphError(
+            f"{where}: memory object {place}",
+            "is shared by tensors that are needed at the same time",
+            got=f"value {one} for operators {lives[one].first} to {lives[one].last}, "
+            f"value {other} for {lives[other].first} to {lives[other].last}",
+        )
 
 
 def plan(graph: VkGraph) -> VkGraph:

@@ -11,6 +11,7 @@ from dataclasses import MISSING, fields, replace
 from typing import Any
 
 from refsim.core.errors import RefsimError
+from refsim.core.less import less
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
@@ -68,10 +69,10 @@ def _shapes(case: Case) -> Iterator[Case]:
         sizes = {name: shape[axis] for name, (shape, _) in case.inputs.items() if len(shape) >= -axis}
         for size in dict.fromkeys(sizes.values()):
             names = [name for name, held in sizes.items() if held == size]
-            for less in _less(size):
-                yield _resized(case, names, axis, less)
+            for smaller in less(size):
+                yield _resized(case, names, axis, smaller)
                 if len(names) > 1:
-                    yield from (_resized(case, [name], axis, less) for name in names)
+                    yield from (_resized(case, [name], axis, smaller) for name in names)
 
 
 def _resized(case: Case, names: list[str], axis: int, size: int) -> Case:
@@ -82,12 +83,6 @@ def _resized(case: Case, names: list[str], axis: int, size: int) -> Case:
         changed[axis] = size
         inputs[name] = (tuple(changed), layout)
     return replace(case, inputs=inputs)
-
-
-def _less(size: int, least: int = 1) -> list[int]:
-    """Smaller sizes, the smallest first; whole words among them."""
-    options = (least, 4, size // 2, (size - 1) // 4 * 4, size - 1)
-    return [less for less in dict.fromkeys(options) if least <= less < size]
 
 
 def _plainer(held: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -110,7 +105,7 @@ def _simpler(value: Any) -> Iterator[Any]:
         return
     if isinstance(value, int):
         yield from (0, 1) if value > 1 else (0,)
-        yield from _less(value, 2) if value > 2 else ()
+        yield from less(value, 2) if value > 2 else ()
         if value < 0:
             yield -1
     elif isinstance(value, float):
@@ -118,4 +113,4 @@ def _simpler(value: Any) -> Iterator[Any]:
     elif isinstance(value, tuple):
         yield type(value)(min(item, 1) for item in value) if all(isinstance(i, int) for i in value) else value
         for at, item in enumerate(value):
-            yield from ((*value[:at], less, *value[at + 1 :]) for less in _simpler(item))
+            yield from ((*value[:at], one, *value[at + 1 :]) for one in _simpler(item))

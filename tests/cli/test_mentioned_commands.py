@@ -65,6 +65,7 @@ LEFT_OUT = {
     "golden export --size small --pte out/corpus": "takes a minute; tests/golden runs it",
     "golden export --pte out/corpus": "takes a minute; tests/golden runs it",
     "mutate": "takes minutes; tests/mutants runs it",
+    "reduce": "needs a command that fails; tests/cli/test_reduce_verb.py runs it",
     "shaders": "needs a folder of modules; tests/cli/test_shader_folders.py runs it",
     "probe": "needs a device or what it wrote; tests/cli and tests/gpu run it",
     "collect": "needs an exposed program's own outputs; tests/cli/test_expose.py runs it",

@@ -51,6 +51,7 @@ COMMANDS = {
     "mutate": ["--list --bug P6"],
     "pack": ["{scratch}/array.npy -l 4W4C -o {scratch}/array.bin"],
     "probe": [""],
+    "reduce": [f"{HEAD}.pte -o {{scratch}}/small.pte -- false"],
     "repeat": [f"{HEAD}.pte --random 0 -n 2"],
     "replay": ["{scratch}/case", "{scratch}/case --actual {scratch}/bad.bin --limit 3"],
     "run": [

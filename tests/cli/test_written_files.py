@@ -53,6 +53,7 @@ ROWS = {
     ("pack", "--output"): "pack a.npy -l 4W4C -o NEW.bin",
     ("probe", "--output"): "probe 0 -o NEW.json",
     ("probe", "--pte"): "probe --pte NEW",
+    ("reduce", "--output"): f"reduce {PTE} false -o NEW.pte",
     ("repeat", "--html"): f"repeat {RUN} -n 8 -x cpu:emulated --html NEW.html",
     ("replay", "--html"): "replay q8ta_relu/1 --actual a.bin --html NEW.html",
     ("run", "--dump"): f"run {RUN} --dump q8ta NEW",

@@ -23,7 +23,7 @@ GROUPS = {
     "Compare and find": ("compare", "diff", "bisect", "replay", "extract", "repeat"),
     "Your device": ("doctor", "devices", "probe", "expose", "collect", "triage", "etdump"),
     "Your kernels": ("shaders", "golden", "sweep"),
-    "Models": ("lower", "check", "mend"),
+    "Models": ("lower", "check", "reduce", "mend"),
     "Maintain": ("mutate", "schema"),
 }
 

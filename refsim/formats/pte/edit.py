@@ -138,12 +138,16 @@ def planned(dtype: str, sizes: tuple[int, ...], arena: int) -> tuple[Tensor, int
     row = BY_NAME.get(dtype)
     if row is None or row.program is None or not row.computed:
         raise GraphError("output", "a dtype that no plan holds", got=dtype)
-    code = row.program[0]
+    tensor = Tensor(row.program[0], tuple(sizes), tuple(range(len(sizes))))
+    place, arena = placed(tensor, arena)
+    return replace(tensor, allocation=place), arena
+
+
+def placed(tensor: Tensor, arena: int) -> tuple[Allocation, int]:
+    """A place for a tensor at the end of an arena of so many bytes, and the bytes of the arena with it."""
     offset = arena + -arena % ALIGNMENT
-    nbytes = prod(sizes) * SCALAR_TYPES[code][1]
-    place = Allocation(ARENA, offset & 0xFFFFFFFF, offset >> 32)
-    order = tuple(range(len(sizes)))
-    return Tensor(code, tuple(sizes), order, allocation=place), offset + nbytes + -nbytes % ALIGNMENT
+    nbytes = prod(tensor.sizes) * SCALAR_TYPES[tensor.scalar_type][1]
+    return Allocation(ARENA, offset & 0xFFFFFFFF, offset >> 32), offset + nbytes + -nbytes % ALIGNMENT
 
 
 def no_constants(segments: list[memoryview | bytes]) -> SegmentOffsets:

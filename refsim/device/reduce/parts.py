@@ -1,0 +1,223 @@
+"""A program of some of the operators of another: delegates and plain kernels with no more than what these need."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from refsim.core.errors import GraphError
+from refsim.device.reduce.cut import Piece, Port, cut, operators
+from refsim.exec.instructions import PlainKernel, one_chain
+from refsim.formats.pte.edit import no_constants, placed, planned
+from refsim.formats.pte.read import VULKAN_ID, Pte
+from refsim.formats.pte.schema import (
+    DELEGATE_SEGMENT,
+    Chain,
+    Delegate,
+    DelegateCall,
+    DelegateData,
+    EValue,
+    Instruction,
+    IntIdList,
+    KernelCall,
+    MoveCall,
+    NamedData,
+    OptionalTensorList,
+    Plan,
+    Tensor,
+    TensorList,
+)
+from refsim.formats.pte.write import write_pte
+from refsim.formats.vkgraph.read import read_blob
+
+_LISTS = (IntIdList, TensorList, OptionalTensorList)
+_Item = TypeVar("_Item")
+
+
+@dataclass(frozen=True, order=True)
+class Part:
+    """An operator of a program: an instruction, and of a call of a delegate the place in its chain; -1 of a kernel."""
+
+    instruction: int
+    operator: int = -1
+
+
+def parts(pte: Pte) -> list[Part]:
+    """The operators of a program in their order. GraphError for a program that cannot be cut."""
+    plan = pte.plan()
+    one_chain(plan, f"{pte.where}: {plan.name}")
+    if lost := pte.unread():
+        raise GraphError(pte.where, "has fields that would be lost in another file", got=", ".join(lost))
+    blobs = dict(pte.blobs(plan))
+    found = []
+    for at, step in enumerate(plan.chains[0].instructions):
+        place = f"{pte.where}: instruction {at}"
+        if isinstance(step, DelegateCall):
+            if step.delegate_index not in blobs:
+                got = plan.delegates[step.delegate_index].id
+                raise GraphError(place, "not a Vulkan delegate", got=got, need=VULKAN_ID)
+            found += [Part(at, operator) for operator in operators(blobs[step.delegate_index].graph)]
+        elif isinstance(step, KernelCall | MoveCall):
+            found.append(Part(at))
+    return found
+
+
+def program_of(pte: Pte, kept: Collection[Part], merged: bool = False) -> bytes:
+    """The program of these operators alone; what they read and do not write are its inputs. ``merged``: see `cut`.
+
+    RefsimError where they make no program.
+    """
+    plan, blobs = pte.plan(), dict(pte.blobs(pte.plan()))
+    writer = _Writer(pte, plan)
+    for at, step in enumerate(plan.chains[0].instructions):
+        mine = {part.operator for part in kept if part.instruction == at}
+        if isinstance(step, DelegateCall) and mine:
+            where = f"{pte.where}: delegate {step.delegate_index}"
+            writer.delegate(step, cut(blobs[step.delegate_index], mine, merged, where))
+        elif mine:
+            writer.step(step, f"{pte.where}: instruction {at}")
+    return writer.pte()
+
+
+class _Writer:
+    """A plan that instructions are appended to. Ids are those of the source, with new values behind them."""
+
+    def __init__(self, pte: Pte, plan: Plan) -> None:
+        self.source, self.plan = pte, plan
+        self.values: list[EValue] = list(plan.values)
+        self.steps: list[Instruction] = []
+        self.delegates: list[Delegate] = []
+        self.blobs: list[bytes] = []
+        self._missing: dict[int, None] = {}
+        self._read: set[int] = set()
+        self._written: dict[int, None] = {}
+        self._dynamic = max((v.shape_dynamism for v in plan.values if isinstance(v, Tensor)), default=0)
+
+    def delegate(self, step: DelegateCall, piece: Piece) -> None:
+        reads = [self._value(step, port) for port in piece.inputs]
+        writes = [self._value(step, port) for port in piece.outputs]
+        self._touch(reads, writes)
+        self.steps.append(DelegateCall(len(self.delegates), (*reads, *writes)))
+        data = DelegateData(DELEGATE_SEGMENT, len(self.blobs))
+        self.delegates.append(replace(self.plan.delegates[step.delegate_index], processed=data))
+        self.blobs.append(piece.blob)
+
+    def step(self, step: Instruction, where: str) -> None:
+        if isinstance(step, KernelCall):
+            kernel = PlainKernel(self.plan, step, where)
+            self._touch(kernel.given, kernel.outputs)
+        elif isinstance(step, MoveCall):
+            self._touch((step.move_from,), (step.move_to,))
+        self.steps.append(step)
+
+    def pte(self) -> bytes:
+        """The file: values, operators and data that nothing uses are left out, and tensors get new places."""
+        inputs = [n for n in self.plan.inputs if n in self._missing]
+        inputs += [n for n in self._missing if n not in inputs and self._is_open(n)]
+        given = [n for n in self._written if isinstance(self.values[n], Tensor)]
+        outputs = [n for n in self.plan.outputs if n in given]
+        outputs += [n for n in given if n not in outputs and n not in self._read]
+        if not outputs:
+            raise GraphError(self.source.where, "has no operator left that gives something")
+        used = sorted(set(self._flat([*inputs, *outputs, *(a for s in self.steps for a in _ids(s))])))
+        ids = {-1: -1, **{old: new for new, old in enumerate(used)}}
+        names = _distinct(s.op_index for s in self.steps if isinstance(s, KernelCall))
+        arena = 0
+        values: list[EValue] = []
+        for number in used:
+            held = self.values[number]
+            if isinstance(held, Tensor) and not held.is_constant:
+                place, arena = placed(held, arena)
+                held = replace(held, allocation=place)
+            elif isinstance(held, _LISTS):
+                held = replace(held, items=tuple(ids[item] for item in held.items))
+            values.append(held)
+        plan = replace(
+            self.plan,
+            values=tuple(values),
+            inputs=tuple(ids[n] for n in inputs),
+            outputs=tuple(ids[n] for n in outputs),
+            chains=(Chain((), (), tuple(_with_ids(s, ids, names) for s in self.steps)),),
+            operators=tuple(self.plan.operators[number] for number in names),
+            delegates=tuple(self.delegates),
+            arena_sizes=(0, arena),
+            container=None,
+        )
+        return self._file(plan)
+
+    def _file(self, plan: Plan) -> bytes:
+        program = self.source.program
+        segments: list[memoryview | bytes] = list(self.blobs)
+        stored, mutable = program.constant_segment, []
+        if stored is not None and any(isinstance(v, Tensor) and v.data_index for v in plan.values):
+            segments.append(self.source.segments[stored.segment_index])
+            stored = replace(stored, segment_index=len(segments) - 1)
+        elif stored is not None or not program.constant_buffers:
+            stored = no_constants(segments)
+        for row in program.mutable_segments:
+            segments.append(self.source.segments[row.segment_index])
+            mutable.append(replace(row, segment_index=len(segments) - 1))
+        named = []
+        for key in dict.fromkeys(
+            row.named_key for blob in self.blobs for row in read_blob(blob).graph.constants
+        ):
+            if key in self.source.named_data:
+                segments.append(self.source.named_data[key])
+                named.append(NamedData(key, len(segments) - 1))
+        made = replace(
+            program,
+            plans=(plan,),
+            inline_delegates=(),
+            constant_segment=stored,
+            mutable_segments=tuple(mutable),
+            named_data=tuple(named),
+        )
+        return write_pte(made, segments)
+
+    def _value(self, step: DelegateCall, port: Port) -> int:
+        """The plan's value for a tensor at the border of a delegate."""
+        if port.place is not None:
+            return step.args[port.place]
+        tensor, _ = planned(port.dtype, port.sizes, 0)
+        self.values.append(replace(tensor, shape_dynamism=self._dynamic))
+        return len(self.values) - 1
+
+    def _touch(self, reads: Iterable[int], writes: Iterable[int]) -> None:
+        for number in self._flat(reads):
+            self._read.add(number)
+            if number not in self._written:
+                self._missing.setdefault(number)
+        self._written |= dict.fromkeys(writes)
+
+    def _flat(self, ids: Iterable[int]) -> Iterator[int]:
+        """These values, and what lists among them hold."""
+        for number in ids:
+            if number >= 0:
+                yield number
+                held = self.values[number]
+                yield from self._flat(held.items) if isinstance(held, _LISTS) else ()
+
+    def _is_open(self, number: int) -> bool:
+        held = self.values[number]
+        return isinstance(held, Tensor) and not held.is_constant
+
+
+def _distinct(items: Iterable[_Item]) -> dict[_Item, int]:
+    """Each item once, with its place."""
+    return {item: at for at, item in enumerate(dict.fromkeys(items))}
+
+
+def _ids(step: Instruction) -> tuple[int, ...]:
+    if isinstance(step, MoveCall):
+        return (step.move_from, step.move_to)
+    assert isinstance(step, KernelCall | DelegateCall)
+    return step.args
+
+
+def _with_ids(step: Instruction, ids: dict[int, int], names: dict[int, int]) -> Instruction:
+    if isinstance(step, MoveCall):
+        return MoveCall(ids[step.move_from], ids[step.move_to])
+    assert isinstance(step, KernelCall | DelegateCall)
+    changed = replace(step, args=tuple(ids[a] for a in step.args))
+    return replace(changed, op_index=names[changed.op_index]) if isinstance(changed, KernelCall) else changed
