@@ -95,6 +95,7 @@ OP = conv.operator(
     expand=expand,
     input_layout=input_layout,
     cases=conv_cases.rule(
+        conv.ANY,
         1440,
         conv_cases.golden,
         EXAMPLE,

@@ -21,7 +21,7 @@ from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made
+from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -41,7 +41,7 @@ from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
 from refsim.ops.base.spec import Call, Kernel
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Epilogue, Family
+from refsim.ops.base.traits import Epilogue
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class Params(conv.ConvParams):
 
 
 EPILOGUE = Epilogue.FLOAT_ZP
+KIND = conv.WindowKind(depthwise=True)
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
@@ -200,28 +201,26 @@ MODULE = conv.module((Shader("q8ta_conv2d_dw_float", textures=("weight",)),), "d
 
 OP = conv.operator(
     Params,
+    KIND,
     serialized="et_vk.q8ta_conv2d_dw.default",
-    family=Family.DEPTHWISE,
-    args=conv.args(weight_channels=2),
     define=define,
     out_shape=out_shape,
     kernel=Kernel(kernel, launch, conv.PUSH, SPEC, work_item, WINDOWS),
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,
-    cases=CaseRule(
+    cases=conv_cases.rule(
+        KIND,
         1440,
         golden,
-        hard=conv_cases.hard(golden, (11, 16), depthwise=True),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 144, 56, 56), groups=144),
-        refused=(
+        EXAMPLE,
+        dict(x=(1, 144, 56, 56), groups=144),
+        (
             EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
             EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
         ),
-        constants=constants,
+        constants,
     ),
     epilogue=EPILOGUE,
-    any_channels=False,
     upstream=conv.upstream(MODULE),
 )

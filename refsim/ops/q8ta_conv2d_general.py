@@ -93,6 +93,7 @@ OP = conv.operator(
     define=define,
     kernel=conv.kernel(kernel),
     cases=conv_cases.rule(
+        conv.ANY,
         1440,
         conv_cases.golden,
         EXAMPLE,

@@ -29,6 +29,7 @@ class Params(conv.ConvParams):
 
 
 EPILOGUE = Epilogue.INTEGER_ZP
+KIND = conv.WindowKind(whole_words=True)
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
@@ -60,27 +61,27 @@ def check(call: Call) -> None:
 
 
 def golden(slot: CaseSlot) -> Made:
-    return conv_cases.golden(slot, whole_words=True)
+    return conv_cases.golden(slot, KIND)
 
 
 EXAMPLE = conv_cases.example(Params.where, "4C")
 
 OP = conv.operator(
     Params,
+    KIND,
     serialized="et_vk.q8ta_conv2d_im2col.default",
     define=define,
     expand=expand,
     check=check,
     cases=conv_cases.rule(
+        KIND,
         1440,
         golden,
         EXAMPLE,
         dict(x=(1, 64, 28, 28), out_channels=64),
         (*conv_cases.refused(EXAMPLE), EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6))),
-        whole_words=True,
     ),
     epilogue=EPILOGUE,
-    any_channels=False,
     matrix=conv.matrix,
     upstream=conv.upstream(ModuleCall(packing={"weight": MATRIX}), exported=False),
 )

@@ -46,6 +46,7 @@ class Params(conv.ConvParams):
 
 
 EPILOGUE = Epilogue.INTEGER_ZP
+KIND = conv.WindowKind(one_tap=True)
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
@@ -139,11 +140,13 @@ MODULE = MODULE.since(global_size=ALL_BATCHES, came_with=f"{Params.where}_unsign
 
 OP = conv.operator(
     Params,
+    KIND,
     serialized="et_vk.q8ta_conv2d_pw.default",
-    args=conv.args(x_layouts=(PACKED_4W4C,)),
+    args=conv.args(KIND, (PACKED_4W4C,)),
     define=define,
     kernel=conv.kernel(kernel),
     cases=conv_cases.rule(
+        KIND,
         1280,
         golden,
         EXAMPLE,
@@ -152,10 +155,8 @@ OP = conv.operator(
             EXAMPLE.refused(ParameterError, "stride", stride=(2, 2)),
             EXAMPLE.refused(LayoutError, "x has a layout", x="4C"),
         ),
-        kernel=(1, 1),
     ),
     epilogue=EPILOGUE,
-    one_tap=True,
     matrix=conv.matrix,
     upstream=conv.upstream(MODULE, GROUPS_IGNORED),
 )

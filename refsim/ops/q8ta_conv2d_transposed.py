@@ -80,6 +80,7 @@ class Params(conv.ConvParams):
 
 
 EPILOGUE = Epilogue.FLOAT_ZP
+KIND = conv.WindowKind(transposed=True)
 
 
 def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
@@ -186,12 +187,13 @@ EXAMPLE = conv_cases.example(Params.where, kernel_size=(4, 4), stride=(2, 2), pa
 
 OP = conv.operator(
     Params,
+    KIND,
     serialized="et_vk.q8ta_conv2d_transposed.default",
-    args=conv.args(transposed=True),
     define=define,
     kernel=conv.kernel(kernel, launch, work_item),
     prepack=prepack,
     cases=conv_cases.rule(
+        KIND,
         1440,
         golden,
         EXAMPLE,
@@ -201,9 +203,7 @@ OP = conv.operator(
             EXAMPLE.refused(ParameterError, "output_padding", output_padding=(2, 0)),
             EXAMPLE.refused(ShapeError, "do not fill words", groups=2, x=(2, 6, 4, 5)),
         ),
-        transposed=True,
     ),
     epilogue=EPILOGUE,
-    transposed=True,
     upstream=conv.upstream(conv.module(with_dot_product("q8ta_conv2d_transposed"), "transposed")),
 )

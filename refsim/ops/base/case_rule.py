@@ -81,6 +81,8 @@ class CaseSlot:
 
 #: Parameters by name, shapes by input, and what constants to make.
 Made = tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]
+#: Makes the constants of a case, from (params, shapes, features, rng).
+Constants = Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -111,10 +113,7 @@ class CaseRule:
     bench: Case  # the example in the size of a layer of a real network
     refused: tuple[ErrorCase, ...]  # changes of the example that must be refused
     hard: tuple[Hard, ...] = ()
-    #: (params, shapes, features, rng): the constants of a case
-    constants: (
-        Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]] | None
-    ) = None
+    constants: Constants | None = None
     #: (case, name, desc, rng): the values of an input that cannot be just any; None where the style says them
     data: Callable[[Case, str, TensorDesc, Rng], np.ndarray | None] | None = None
 

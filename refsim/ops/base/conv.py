@@ -87,21 +87,29 @@ class ConvParams(quantized.InOutParams):
         return np.where((at >= 0) & (at < in_count), at, in_count)
 
 
-def args(
-    *,
-    x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8,
-    transposed: bool = False,
-    weight_channels: int = 0,
-) -> tuple[Arg, ...]:
+@dataclass(frozen=True)
+class WindowKind:
+    """What a convolution takes: windows of one tap alone, channels that fill words alone; depthwise, transposed."""
+
+    one_tap: bool = False
+    whole_words: bool = False
+    depthwise: bool = False
+    transposed: bool = False
+
+
+ANY = WindowKind()
+
+
+def args(kind: WindowKind = ANY, x_layouts: tuple[Layout, ...] = CHANNELS_PACKED_INT8) -> tuple[Arg, ...]:
     """The arguments in serialized order."""
     window = ["kernel_size", "stride", "padding", "output_padding", "dilation", "groups", "activation"]
-    if not transposed:
+    if not kind.transposed:
         window.remove("output_padding")
     return (
         Arg("x", Kind.INPUT, x_layouts),
         Arg("in_scale"),
         Arg("in_zp"),
-        Arg("weight", Kind.CONST, dtype=np.int8, channels=weight_channels),
+        Arg("weight", Kind.CONST, dtype=np.int8, channels=2 if kind.depthwise else 0),
         Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
         Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
         Arg("out_scale"),
@@ -381,17 +389,20 @@ def upstream(module: ModuleCall | None, *defects: Defect, exported: bool = True)
     return Upstream(module, (FIRST_BATCH, *defects), resize=BOUND_BATCH, exported=exported)
 
 
-def operator(params: Any, **own: Any) -> OpSpec:
+def operator(params: Any, kind: WindowKind = ANY, **own: Any) -> OpSpec:
     """A convolution: what all of them have in common, and what is its own."""
     shared: dict[str, Any] = {
         "name": params.where,
-        "family": Family.CONVOLUTION,
-        "args": args(),
+        "family": Family.DEPTHWISE if kind.depthwise else Family.CONVOLUTION,
+        "args": args(kind),
         "params": params,
         "out_shape": out_shape,
         "padding": padding,
         "prepack": prepack,
         "check": check,
         "min_rank": 3,
+        "one_tap": kind.one_tap,
+        "transposed": kind.transposed,
+        "any_channels": not (kind.whole_words or kind.depthwise),
     }
     return OpSpec(**shared | own)

@@ -17,12 +17,13 @@ from refsim.ops.base.case_rule import (
     TAILS,
     CaseRule,
     CaseSlot,
+    Constants,
     Hard,
     Made,
     quantization,
     twins,
 )
-from refsim.ops.base.conv import ConvParams
+from refsim.ops.base.conv import ANY, ConvParams, WindowKind
 from refsim.ops.base.epilogue import row_constants
 from refsim.ops.base.styles import CANCELLED
 
@@ -65,12 +66,12 @@ def refused(case: Case) -> tuple[ErrorCase, ...]:
 
 
 def rule(
-    spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any],
-    refused: tuple[ErrorCase, ...], **kinds: Any,
+    kind: WindowKind, spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any],
+    refused: tuple[ErrorCase, ...], constants: Constants = constants,
 ) -> CaseRule:  # fmt: skip
-    """The cases of a convolution. ``bench`` changes its example; ``kinds`` say what its windows are like (`hard`)."""
+    """The cases of a convolution; ``bench`` changes its example."""
     return CaseRule(
-        spread, make, example, example.changed(**bench), refused, hard(make, **kinds), constants=constants
+        spread, make, example, example.changed(**bench), refused, hard(make, kind), constants=constants
     )
 
 
@@ -118,25 +119,29 @@ def golden_params(slot: CaseSlot, window: Mapping[str, Any], groups: int) -> dic
     return {**quantization(slot, "in", "out"), **window, **rest}
 
 
-def golden_channels(slot: CaseSlot, whole_words: bool = False) -> tuple[int, int, int]:
+def golden_channels(slot: CaseSlot, kind: WindowKind = ANY) -> tuple[int, int, int]:
     """(groups, input channels, output channels); one case in eight has many input channels."""
     rng, i = slot.rng, slot.number
     if slot.large:  # as many output words as the widest tile has, and some
         channels = slot.size(2, 8)
         out = {43: 36, 59: 21}.get(i, 33 + slot.residue(1))
-        return 1, (channels + 3) // 4 * 4 if whole_words else channels, out
+        return 1, (channels + 3) // 4 * 4 if kind.whole_words else channels, out
     groups = (1, 1, 2, 1, 3)[i % 5]
     if groups > 1:
         return groups, 4 * groups * rng.integer(1, 2), 4 * groups * rng.integer(1, 2)
     channels = slot.size(2, 8)
     if i % 8 == 5:
         channels += rng.choice([64, 128, 256])
-    return 1, (channels + 3) // 4 * 4 if whole_words else channels, slot.residue(2) ^ 3 or rng.integer(1, 13)
+    return (
+        1,
+        (channels + 3) // 4 * 4 if kind.whole_words else channels,
+        slot.residue(2) ^ 3 or rng.integer(1, 13),
+    )
 
 
-def golden(slot: CaseSlot, whole_words: bool = False) -> Made:
-    """A convolution over any window. ``whole_words``: its input channels fill words."""
-    groups, channels, out = golden_channels(slot, whole_words)
+def golden(slot: CaseSlot, kind: WindowKind = ANY) -> Made:
+    """A convolution over any window."""
+    groups, channels, out = golden_channels(slot, kind)
     params = golden_params(slot, golden_window(slot), groups)
     return params, golden_image(slot, params, channels), {"out_channels": out, "bias": slot.bias}
 
@@ -151,31 +156,27 @@ _WIDE = (227, 230, 258, 388, 514)
 _PLAIN = {"stride": (1, 1), "dilation": (1, 1)}
 
 
-def hard(
-    make: Callable[[CaseSlot], Made],
-    kernel: tuple[int, int] = (3, 3),
-    whole_words: bool = False,
-    depthwise: bool = False,
-    transposed: bool = False,
-) -> tuple[Hard, ...]:
+def hard(make: Callable[[CaseSlot], Made], kind: WindowKind) -> tuple[Hard, ...]:
     """Sums and biases that cancel, windows over many channels, many positions, twins, panels that are not full."""
+    # over few channels it takes large windows until sums pass 2**24
+    kernel = (1, 1) if kind.one_tap else (11, 16) if kind.depthwise else (3, 3)
 
     def window(size: tuple[int, int], pad: int) -> dict[str, Any]:
-        rest = {**_PLAIN, "output_padding": (0, 0)} if transposed else _PLAIN
+        rest = {**_PLAIN, "output_padding": (0, 0)} if kind.transposed else _PLAIN
         return {"kernel_size": size, "padding": (pad, pad), **rest}
 
     def whole(channels: int) -> int:
-        return -(-channels // 4) * 4 if whole_words else channels
+        return -(-channels // 4) * 4 if kind.whole_words else channels
 
     def cancelling(slot: CaseSlot) -> Made:
         at = slot.number % len(_DEEP)
         channels, out = whole(_DEEP[at] * 9 // prod(kernel)), 9 + at
         side = (9, 10) if kernel == (3, 3) else (5, 7)
-        if depthwise:
+        if kind.depthwise:
             channels = out = 8 + 4 * at
             side = (17, 22)
-        params = golden_params(slot, window(kernel, kernel[0] // 2), out if depthwise else 1)
-        if slot.number >= len(_DEEP) and kernel != (1, 1):  # no route for stride 1 alone
+        params = golden_params(slot, window(kernel, kernel[0] // 2), out if kind.depthwise else 1)
+        if slot.number >= len(_DEEP) and not kind.one_tap:  # no route for stride 1 alone
             params["stride"] = (2, 1)
         by_bias = slot.number % 2 == 1
         params["in_zp"] = 127 if by_bias else CANCELLED
@@ -188,8 +189,8 @@ def hard(
         return params, {"x": (1, whole(_WIDE[at]), *_IMAGES[at])}, {"out_channels": out, "bias": slot.bias}
 
     def positions(slot: CaseSlot) -> Made:
-        params = golden_params(slot, window((1, 1), 0), 4 if depthwise else 1)
-        features = {"out_channels": 4 + (0 if depthwise else slot.number), "bias": slot.bias}
+        params = golden_params(slot, window((1, 1), 0), 4 if kind.depthwise else 1)
+        features = {"out_channels": 4 + (0 if kind.depthwise else slot.number), "bias": slot.bias}
         return params, {"x": (1, 4, MANY_ROWS, MANY_COLUMNS)}, features
 
     def tails(slot: CaseSlot) -> Made:
@@ -197,20 +198,17 @@ def hard(
         at = slot.number
         out, channels = TAILS[at], whole((17, 3, 13, 33, 66, 5, 19, 31)[at])
         size = (
-            kernel
-            if kernel == (1, 1)
-            else ((3, 3), (1, 3), (3, 2), (2, 2), (5, 5), (3, 3), (1, 1), (4, 3))[at]
+            kernel if kind.one_tap else ((3, 3), (1, 3), (3, 2), (2, 2), (5, 5), (3, 3), (1, 1), (4, 3))[at]
         )
-        if depthwise:
+        if kind.depthwise:
             out = channels = -(-out // 4) * 4
-        params = golden_params(slot, window(size, size[1] // 2), out if depthwise else 1)
-        if kernel != (1, 1) and at % 2:
+        params = golden_params(slot, window(size, size[1] // 2), out if kind.depthwise else 1)
+        if not kind.one_tap and at % 2:
             params["stride"] = (1, 2) if at % 4 == 1 else (2, 1)
         return params, {"x": (1, channels, 6, 7 + at)}, {"out_channels": out, "bias": slot.bias}
 
     def routed(slot: CaseSlot) -> Made:
         """As the routes of a CPU need it."""
-        kind = route_cases.WindowKind(kernel == (1, 1), whole_words, depthwise, transposed)
         shape = route_cases.windows(slot, kind)
         params = golden_params(slot, shape.window, shape.groups)
         return params, {"x": shape.x}, {"out_channels": shape.out, "bias": slot.bias}
@@ -218,15 +216,15 @@ def hard(
     def far(slot: CaseSlot) -> Made:
         """As the case that cancels by its bias, over an image that nearly is one value, in windows inside of it."""
         params, x, features = cancelling(replace(slot, number=2 * slot.number + 1))
-        inside = {"stride": (1, 1), "padding": params["padding"] if transposed else (0, 0)}
+        inside = {"stride": (1, 1), "padding": params["padding"] if kind.transposed else (0, 0)}
         return {**params, **inside}, x, features
 
     rows = [
         Hard("cancelling sums", 8, cancelling, "cancelling"),
         Hard("many positions", 2, positions, "position"),
     ]
-    if not depthwise:
+    if not kind.depthwise:
         rows.insert(1, Hard("many channels", 10, wide))
     tail = Hard("tails", len(TAILS), tails, "random")
-    count = route_cases.ONES if depthwise or kernel == (1, 1) else route_cases.WINDOWS
+    count = route_cases.ONES if kind.depthwise or kind.one_tap else route_cases.WINDOWS
     return (*rows, twins(make), tail, Hard("routes", count, routed), Hard("far biases", 4, far, "far_bias"))

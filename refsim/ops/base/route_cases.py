@@ -14,6 +14,7 @@ from typing import Any
 
 from refsim.core.rng import Rng
 from refsim.ops.base.case_rule import CaseSlot
+from refsim.ops.base.conv import WindowKind
 
 #: How many cases there are of convolutions with windows of any size, of others, and of linear operators.
 WINDOWS, ONES, ROWS = 128, 32, 24
@@ -50,16 +51,6 @@ class Shape:
     groups: int
     x: tuple[int, ...]
     out: int
-
-
-@dataclass(frozen=True)
-class WindowKind:
-    """What an operator's windows are like: 1x1 alone, over whole words of channels, depthwise, transposed."""
-
-    one_tap: bool = False
-    whole_words: bool = False
-    depthwise: bool = False
-    transposed: bool = False
 
 
 def windows(slot: CaseSlot, kind: WindowKind) -> Shape:
