@@ -95,6 +95,11 @@ class _Draft:
     def dequantize(self, q: Quantization, layout: str = "W") -> int:
         return self.bound(_of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
 
+    def through(self, q: Quantization, layout: str, real: str = "W") -> int:
+        """Quantized in a layout, and dequantized again into another."""
+        self.quantize(q, layout)
+        return self.dequantize(q, real)
+
     def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None, layout: str = "") -> int:
         """A float operator; its outputs are of the input's shape where none is said."""
         shapes = shapes or (self.shape,)
@@ -150,15 +155,13 @@ def _max_pool(rng: Rng, number: int) -> Chain:
     images, channels = 1 + number % 2, _channels(number)
     draft, q = _Draft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
-    draft.quantize(q, layout)
-    draft.dequantize(q)
+    draft.through(q, layout)
     draft.clamp(_bounds(number // 2 + 1), q[0])
     sides = (list(pair) for pair in (window.kernel, window.stride, window.padding, window.dilation))
     out = (images, channels, *window.out)
     draft.floats(MAX_POOL, *sides, window.ceil_mode, shapes=(out, out))
     after = _moved(q, number)
-    draft.quantize(after, layout)
-    draft.dequantize(after)
+    draft.through(after, layout)
     return draft.chain()
 
 
@@ -166,8 +169,7 @@ def _mean(rng: Rng, number: int) -> Chain:
     images, channels = 1 + number % 3, _channels(number + 2)
     shape = (images, channels, rng.integer(1, 11), rng.integer(2, 17))
     draft, q = _Draft("mean", rng, shape), _quantization(rng, number + number // 6)
-    draft.quantize(q, _BY_CHANNELS[number % 3])
-    draft.dequantize(q)
+    draft.through(q, _BY_CHANNELS[number % 3])
     draft.clamp(_bounds(number), q[0])
     dims = ([-1, -2], [2, 3], [3, 2])[number // 2 % 3]
     draft.floats(MEAN, dims, True, shapes=((images, channels, 1, 1),))
@@ -177,8 +179,7 @@ def _mean(rng: Rng, number: int) -> Chain:
     after = (
         (rounded(q[0] * 0.31), q[1]) if abs(q[1]) < 6 else (rounded(q[0] * 0.9), q[1] + 1 - 2 * (q[1] > 0))
     )
-    draft.quantize(after, "4W" if viewed else "4C")
-    draft.dequantize(after)
+    draft.through(after, "4W" if viewed else "4C")
     return draft.chain()
 
 
@@ -188,12 +189,10 @@ def _clamp(rng: Rng, number: int) -> Chain:
     layout = ("4C", "4W", "4W4C", "4H4W", "4C1W")[number % 5]
     shape = shape[number // 5 % 3 :] if layout in ("4W", "4H4W") else shape
     draft, q = _Draft("clamp", rng, shape), _quantization(rng, number)
-    draft.quantize(q, layout)
-    draft.dequantize(q)
+    draft.through(q, layout)
     draft.clamp(_bounds(number + 1), q[0])
     after = (rounded(q[0] * (0.4, 1.7, 1.0, 0.013)[number % 4]), q[1] // 2 + 3)
-    draft.quantize(after, layout)
-    draft.dequantize(after)
+    draft.through(after, layout)
     return draft.chain()
 
 
@@ -204,8 +203,7 @@ def _read_twice(rng: Rng, number: int) -> Chain:
     """The real values between are an output too, or the clamped ones are, or another operator reads them."""
     shape = (1, _channels(number + 4), 6, 5 + number)
     draft, q = _Draft("read twice", rng, shape), _quantization(rng, number + 1)
-    draft.quantize(q, "4C")
-    real = draft.dequantize(q)
+    real = draft.through(q, "4C")
     if number % 3 == 0:
         draft.clamp((0.0, 60.5), q[0])
     else:
@@ -217,8 +215,7 @@ def _read_twice(rng: Rng, number: int) -> Chain:
     else:
         more = real
     after = _moved(q, number)
-    draft.quantize(after, "4C")
-    draft.dequantize(after)
+    draft.through(after, "4C")
     return draft.chain(more)
 
 
@@ -267,12 +264,10 @@ def _ties(rng: Rng, number: int) -> Chain:
     images, channels = 1 + number % 2, _channels(number + 3)
     size = ((2, 2), (1, 4), (2, 4), (4, 1))[number % 4]
     draft, scale = _Draft("mean ties", rng, (images, channels, *size)), 0.25
-    draft.quantize((scale, 3 - number), _BY_CHANNELS[number % 3])
-    draft.dequantize((scale, 3 - number))
+    draft.through((scale, 3 - number), _BY_CHANNELS[number % 3])
     draft.floats(MEAN, [-1, -2], True, shapes=((images, channels, 1, 1),))
     after = (scale * 2 / (size[0] * size[1]) * (1, 3)[number // 4 % 2], number - 4)
-    draft.quantize(after, "4C")
-    draft.dequantize(after)
+    draft.through(after, "4C")
     return draft.chain()
 
 
@@ -307,12 +302,10 @@ def _other_zero(rng: Rng, number: int) -> Chain:
         _quantization(rng, number),
     )
     first, second = _BY_CHANNELS[number % 3], _BY_CHANNELS[(number + number // 3) % 3]
-    draft.quantize(q, first)
-    draft.dequantize(q)
+    draft.through(q, first)
     draft.clamp(BOUNDS[number % 2], q[0])
     after = (q[0], q[1] + (19, 7, 1)[number % 3] * (1 if q[1] < 0 else -1))
-    draft.quantize(after, second)
-    draft.dequantize(after)
+    draft.through(after, second)
     return draft.chain()
 
 
@@ -324,8 +317,7 @@ def _float(rng: Rng, number: int) -> Chain:
     shape = (1 if number == 8 else images, channels, *size)
     draft, q = _Draft("float", rng, shape), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
-    draft.quantize(q, layout)
-    draft.dequantize(q, packed)
+    draft.through(q, layout, packed)
     where = "" if packed == "W" else packed
     if turn == 0:
         window = PoolWindow(size, (3, 2), (2, 1), (1, 0), (1, 1), False)
@@ -346,8 +338,7 @@ def _float(rng: Rng, number: int) -> Chain:
             BILINEAR, list(out), bool(number // 5 % 2), None, shapes=((*shape[:2], *out),), layout=where
         )
     after = (rounded(q[0] * (1.0, 1.0 / q[0] / 30, 1.0 / q[0] / 30, 7.0, 0.9)[turn]), 4 - number)
-    draft.quantize(after, layout)
-    draft.dequantize(after)
+    draft.through(after, layout)
     return draft.chain()
 
 
@@ -356,13 +347,11 @@ def _layer_norm(rng: Rng, number: int) -> Chain:
     shape: Shape = ((2, 5, 7, 19), (9, 68), (1, 6, 4, 70), (3, 5, 33))[number % 4]
     draft, q = _Draft("layer norm", rng, shape), _quantization(rng, number)
     layout = "4W" if len(shape) < 4 else _BY_CHANNELS[number % 3]
-    draft.quantize(q, layout)
-    draft.dequantize(q)
+    draft.through(q, layout)
     rows = (*shape[:-1], 1)
     draft.floats(LAYER_NORM, [shape[-1]], None, None, 1e-5, shapes=(shape, rows, rows))
     after = (1 / 32, 3 - number)
-    draft.quantize(after, layout)
-    draft.dequantize(after)
+    draft.through(after, layout)
     return draft.chain()
 
 
