@@ -23,8 +23,8 @@ from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec, Upstream
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -42,10 +42,6 @@ def out_shape(
     params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
 ) -> tuple[int, ...]:
     return (prod(shapes["x"]),)
-
-
-def padding(call: Call) -> Padding:
-    return Padding(Pad(0), Pad(0))
 
 
 PUSH = PushWords(tensor("OUT"), tensor("X"))
@@ -98,7 +94,7 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=out_shape,
-    padding=padding,
+    padding=no_padding,
     kernel=elementwise.words(kernel, PUSH, SPEC),
     cases=CaseRule(
         640,

@@ -29,12 +29,12 @@ from refsim.core.qmath import check_k, f32, flush, mul_add, to_int8_added
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import group_linear, group_weights, int4
+from refsim.ops.base import group_linear, group_weights, int4, linear
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import TAILS, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.epilogue import HAS_BIAS, align4, out_channels, pad_rows
+from refsim.ops.base.epilogue import HAS_BIAS, align4, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
 from refsim.ops.base.padding import no_padding
@@ -77,12 +77,6 @@ def define(
     return group_linear.scaled(
         group_linear.adjusted(q, zp, values, sums, params.group), scale, scales, bias, bits
     )
-
-
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
-    return (*shapes["x"][:-1], out_channels(consts["weight"].shape[0], declared, -1))
 
 
 def check(call: Call) -> None:
@@ -355,7 +349,7 @@ OP = OpSpec(
     ),
     params=Params,
     define=define,
-    out_shape=out_shape,
+    out_shape=linear.out_shape,
     padding=no_padding,
     kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,

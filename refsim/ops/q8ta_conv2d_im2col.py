@@ -50,14 +50,7 @@ def expand(call: Call) -> Sequence[Part]:
 
 def check(call: Call) -> None:
     conv.check(call)
-    channels, groups = call.descs["x"].shape[-3], call.params.groups
-    if channels % (4 * groups):
-        raise ShapeError(
-            Params.where,
-            "channels per group do not fill words",
-            got=f"{channels} in {groups} groups",
-            need="a multiple of 4 per group",
-        )
+    conv.check_words(call)
 
 
 def golden(slot: CaseSlot) -> Made:

@@ -20,7 +20,7 @@ from refsim.core.lanes import splat
 from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
 from refsim.core.push import PushWords, int32
-from refsim.ops.base import conv, conv_cases, epilogue
+from refsim.ops.base import conv, conv_cases, elementwise, epilogue
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, twins
@@ -42,7 +42,7 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall, plain
-from refsim.ops.base.padding import Pad, Padding
+from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
@@ -68,22 +68,6 @@ def out_shape(
     return (*outer, h, epilogue.align4(w))
 
 
-def check(call: Call) -> None:
-    channels, groups = call.descs["x"].shape[-3], call.params.groups
-    if channels % (4 * groups):
-        raise ShapeError(
-            "q8ta_im2col",
-            "channels per group do not fill words",
-            got=f"{channels} in {groups} groups",
-            need="a multiple of 4 per group",
-        )
-
-
-def padding(call: Call) -> Padding:
-    """There is none: K is a multiple of 4, and so is the padded width."""
-    return Padding(Pad(0), Pad(0))
-
-
 #: As a convolution up to the input's zero point; OC4 means nothing here.
 PUSH = PushWords(*conv.WINDOW, int32("IN_ZP"))
 COLUMNS = 4  # scratch columns of an invocation
@@ -99,11 +83,6 @@ def launch(call: Call) -> Launch:
         **conv.window(call) | {"OC4": 0},
         IN_ZP=call.params.in_zp,
     )
-
-
-def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The work item that writes the word at a coordinate."""
-    return c // 4, w, n * launch.out.sizes_whcn[1] + h
 
 
 @emulated_kernel
@@ -167,9 +146,11 @@ OP = OpSpec(
     params=Params,
     define=define,
     out_shape=out_shape,
-    padding=padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=conv.SPEC, work_item=work_item),
-    check=check,
+    padding=no_padding,  # K is a multiple of 4, and so is the padded width
+    kernel=Kernel(
+        run=kernel, launch=launch, push=PUSH, spec=conv.SPEC, work_item=elementwise.column_work_item
+    ),
+    check=conv.check_words,
     cases=CaseRule(
         640,
         golden,

@@ -129,11 +129,6 @@ def launch(call: Call) -> Launch:
     )
 
 
-def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
-    """The work item that writes the word at a coordinate."""
-    return c // 4, w, n * launch.out.sizes_whcn[1] + h
-
-
 @emulated_kernel
 def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
     out_hash, x_hash, moves_bytes, r = spec[OUT_HASH], spec[X_HASH], spec[MOVES_BYTES], spec[R]
@@ -201,7 +196,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.column_work_item),
     cases=CaseRule(
         1200,
         golden,

@@ -14,7 +14,7 @@ from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import epilogue, quantized
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg
 from refsim.ops.base.defect import FIRST_BATCH, Defect
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
@@ -105,19 +105,8 @@ def args(kind: WindowKind = ANY, x_layouts: tuple[Layout, ...] = CHANNELS_PACKED
     window = ["kernel_size", "stride", "padding", "output_padding", "dilation", "groups", "activation"]
     if not kind.transposed:
         window.remove("output_padding")
-    return (
-        Arg("x", Kind.INPUT, x_layouts),
-        Arg("in_scale"),
-        Arg("in_zp"),
-        Arg("weight", Kind.CONST, dtype=np.int8, channels=2 if kind.depthwise else 0),
-        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
-        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
-        Arg("out_scale"),
-        Arg("out_zp"),
-        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
-        *(Arg(name) for name in window),
-        Arg("out", Kind.OUTPUT, CHANNELS_PACKED_INT8),
-    )
+    channels = 2 if kind.depthwise else 0
+    return epilogue.args(x_layouts, CHANNELS_PACKED_INT8, window, weight_channels=channels)
 
 
 # --- shapes and checks -----------------------------------------------------------------------------------
@@ -159,6 +148,18 @@ def check(call: Call) -> None:
     if weight.ndim != 2 or weight.shape[1] not in need:
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {need[1]})")
     check_constants(call, out, p.taps * per_group)
+
+
+def check_words(call: Call) -> None:
+    """ShapeError unless the channels of each group fill words."""
+    channels, groups = call.descs["x"].shape[-3], call.params.groups
+    if channels % (4 * groups):
+        raise ShapeError(
+            call.params.where,
+            "channels per group do not fill words",
+            got=f"{channels} in {groups} groups",
+            need="a multiple of 4 per group",
+        )
 
 
 def padding(call: Call) -> Padding:

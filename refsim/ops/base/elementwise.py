@@ -51,6 +51,11 @@ def word_number(x: Any, y: Any, z: Any, meta: Any, at: Any, hashed: Any) -> Any:
     return (y * PLANE_ROW + z) * words + x
 
 
+def column_work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tuple[Any, Any, Any]:
+    """The work item of a kernel with words of channels along x, columns along y, rows of all images along z."""
+    return c // 4, w, n * launch.out.sizes_whcn[H] + h
+
+
 TILE = 4  # elements along W, H and C: whole words and whole blocks of every layout
 
 

@@ -5,7 +5,7 @@ Shared by the convolutions and the linear operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -15,6 +15,7 @@ from refsim.core import size_limit
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.lanes import as_f32, insert
+from refsim.core.layout import Layout
 from refsim.core.push import PushWords, flags, float32, int32
 from refsim.core.qmath import (
     bounded,
@@ -29,6 +30,7 @@ from refsim.core.qmath import (
     wrap32,
 )
 from refsim.core.rng import Rng
+from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.spec import Call
 from refsim.ops.base.styles import CANCELLED
 from refsim.ops.base.target import Target
@@ -39,6 +41,29 @@ RELU, HAS_BIAS = 1 << 8, 1 << 9  # beside the profile's flags in one word
 #: Constants with a number for each output channel.
 PER_CHANNEL = ("weight_sums", "weight_scales", "bias")
 CONSTS = ("weight", *PER_CHANNEL)
+
+
+def args(
+    x: Sequence[Layout],
+    out: Sequence[Layout],
+    rest: Sequence[str],
+    *,
+    floats: bool = False,
+    weight_channels: int = 0,
+) -> tuple[Arg, ...]:
+    """The arguments of an operator with weights in serialized order. ``floats``: its output is not quantized."""
+    return (
+        Arg("x", Kind.INPUT, tuple(x)),
+        Arg("in_scale"),
+        Arg("in_zp"),
+        Arg("weight", Kind.CONST, dtype=np.int8, channels=weight_channels),
+        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
+        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
+        *(() if floats else (Arg("out_scale"), Arg("out_zp"))),
+        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
+        *(Arg(name) for name in rest),
+        Arg("out", Kind.OUTPUT, tuple(out)),
+    )
 
 
 def align4(n: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.core.push import flags, float32, int32
 from refsim.ops.base import epilogue, linear, quantized
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
@@ -38,16 +38,7 @@ class FloatLinearParams:
 
 def args(layout: Layout) -> tuple[Arg, ...]:
     """The arguments in serialized order, for an input in this layout."""
-    return (
-        Arg("x", Kind.INPUT, (layout,)),
-        Arg("in_scale"),
-        Arg("in_zp"),
-        Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
-        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
-        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
-        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
-    )
+    return epilogue.args((layout,), (WIDTH_PACKED,), (), floats=True)
 
 
 def define(

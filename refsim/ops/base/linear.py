@@ -17,7 +17,7 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import epilogue, quantized, route_cases
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, TAILS, CaseRule, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
@@ -42,19 +42,7 @@ class LinearParams(quantized.InOutParams):
 
 def args(layout: Layout) -> tuple[Arg, ...]:
     """The arguments in serialized order."""
-    return (
-        Arg("x", Kind.INPUT, (layout,)),
-        Arg("in_scale"),
-        Arg("in_zp"),
-        Arg("weight", Kind.CONST, dtype=np.int8, channels=0),
-        Arg("weight_sums", Kind.CONST, dtype=np.int32, channels=0),
-        Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=0),
-        Arg("out_scale"),
-        Arg("out_zp"),
-        Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
-        Arg("activation"),
-        Arg("out", Kind.OUTPUT, (layout,)),
-    )
+    return epilogue.args((layout,), (layout,), ("activation",))
 
 
 EPILOGUE = Epilogue.INTEGER_ZP

@@ -32,5 +32,5 @@ class Padding:
 
 
 def no_padding(call: object) -> Padding:
-    """The padding of a dense buffer: there is none."""
+    """Of a dense buffer, or of one whose sizes fill its blocks: there is none."""
     return Padding(Pad(0), Pad(0))
