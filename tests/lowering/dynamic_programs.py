@@ -121,8 +121,22 @@ class Grouped(nn.Module):
             scale, zp = ops.choose_qparams_affine(x, *kinds)
             q = ops.quantize_affine(x, block, scale, zp, torch.int8, -128, 127)
             x = ops.dequantize_affine(q, block, scale, zp, torch.int8, -128, 127)
-        weight = ops.dequantize_affine(self.w, [1, 32], self.scales, self.zeros, torch.int8, -8, 7)
-        return nn.functional.linear(x, weight)
+        return nn.functional.linear(x, self.weight())
+
+    def weight(self) -> torch.Tensor:
+        held = (self.w, [1, 32], self.scales, self.zeros, torch.int8, -8, 7)
+        return torch.ops.torchao.dequantize_affine(*held)
+
+
+class Tokens(nn.Module):
+    """Rows of a table with 4-bit weights, and a linear of such weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.out = Grouped(32, 64, False), Grouped(32, 64, False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        return self.out(nn.functional.embedding(tokens, self.table.weight()))
 
 
 class Gated(nn.Module):
@@ -261,5 +275,6 @@ PROGRAMS: dict[str, Callable[[], ExportedProgram]] = {
     "split_dyn": lambda: _float(Split(), torch.randn(1, 16, 8), {1: _twice("s", 8)}),
     "da4w_rows": lambda: _float(Gated(True), torch.randn(1, 16, 64), {1: Dim("s", min=1, max=16)}),
     "w4_rows": lambda: _float(Gated(False), torch.randn(1, 16, 64), {1: Dim("s", min=1, max=16)}),
+    "tok_emb": lambda: _float(Tokens(), torch.randint(0, 32, (1, 16)), {1: Dim("s", min=1, max=16)}),
     "w4_4d": lambda: _float(Grouped(32, 64, False), torch.randn(1, 1, 16, 64), {2: S}),
 }  # fmt: skip
