@@ -5,19 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 # --- what importing costs --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "module",
-    ["refsim", "refsim.exec.cpu", "refsim.exec.model", "refsim.formats.recordings", "refsim.ops.base.case"],
-)
-def test_importing_loads_neither_torch_nor_kp(module: str) -> None:
-    code = f"import sys, {module}; print([m for m in ('torch', 'kp', 'executorch', 'refsim_gpu') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 def test_running_a_model_without_torch(tmp_path) -> None:

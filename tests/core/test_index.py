@@ -1,4 +1,4 @@
-"""Index math, exhaustively on small shapes, against three computations that share nothing with it."""
+"""Index math, exhaustively on small shapes, against a computation that shares nothing with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from refsim.core import buffer, index
 from refsim.core.jit import ready
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
-from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 
 numba = ready()
@@ -40,22 +39,6 @@ def by_reshape(shape: tuple[int, ...], row: Layout) -> np.ndarray:
     return memory.transpose(order).reshape(sizes)[tuple(slice(size) for size in shape)]
 
 
-def by_walk(shape: tuple[int, ...], row: Layout) -> dict[tuple[int, ...], int]:
-    """Places by walking the block grid slowest dim first, and each block outer dim first, counting bytes."""
-    sizes = dict(zip((3, 2, 1, 0), shape, strict=True))  # WHCN number -> size
-    places, at = {}, 0
-    for grid in product(*(range(0, sizes[d], row.block_extent(d)) for d in row.dim_order)):
-        corner = dict(zip(row.dim_order, grid, strict=True))
-        for outer, inner in product(range(row.outer_block), range(row.inner_block)):
-            where = dict(corner)
-            where[row.outer] += outer
-            where[row.inner] += inner
-            if all(where[d] < sizes[d] for d in where):
-                places[where[3], where[2], where[1], where[0]] = at
-            at += 1
-    return places
-
-
 @each_layout
 def test_every_small_shape(row: Layout) -> None:
     """Offsets are unique, in bounds, and those of the reshaped array; coord takes each one back."""
@@ -82,16 +65,6 @@ def test_coord_is_the_inverse(row: Layout) -> None:
         inside = index.inside(desc.meta, 0, *coords)
         assert inside.sum() == desc.numel, shape
         assert inside[buffer.offsets(desc)].all(), shape
-
-
-@each_layout
-def test_walking_the_blocks(row: Layout) -> None:
-    rng = Rng(3)
-    shapes = [ALL_SHAPES[rng.integer(0, len(ALL_SHAPES) - 1)] for _ in range(40)]
-    for shape in [*shapes, (1, 1, 1, 1), (3, 9, 9, 9), (1, 4, 4, 4), (2, 5, 5, 5)]:
-        desc = TensorDesc(shape, row)
-        for (n, c, h, w), place in by_walk(shape, row).items():
-            assert index.buf_idx(desc.meta, 0, desc.hashed, w, h, c, n) == place, (shape, (n, c, h, w))
 
 
 @numba.njit

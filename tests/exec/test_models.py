@@ -18,7 +18,6 @@ from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_C
 from refsim.exec.model import Model
 from refsim.formats.pte import read as pte
 from refsim.graph.interpreter import Event
-from refsim.ops.base.arg import Kind
 from refsim.ops.base.target import Target
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -139,27 +138,6 @@ def test_both_device_families_resolve(mali: bool, need: refsim.Layout) -> None:
     assert found
     loaded = refsim.load(MODELS / "mixed_ops.pte", Target(mali=mali))
     assert loaded.run([io("mixed_ops")["in0"]])[0].shape == io("mixed_ops")["upstream_out0"].shape
-
-
-def test_delegates_and_the_kernel_between_them() -> None:
-    """mixed_ops: two delegates, and a portable mean whose result the second one quantizes."""
-    loaded = model("mixed_ops")
-    assert sorted(loaded.graphs) == [0, 1]
-    assert loaded.plan is not None
-    assert [str(operator) for operator in loaded.plan.operators] == ["aten::mean.out"]
-    _, seen = events("mixed_ops")
-    assert [e.delegate for e in seen] == sorted(e.delegate for e in seen)
-    assert {e.delegate for e in seen} == {0, 1}
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_value_has_one_writer(name: str) -> None:
-    for graph in model(name).graphs.values():
-        written = Counter(v for node in graph.nodes for v in node.outputs)
-        assert set(written.values()) == {1}
-        for node in graph.q8ta_nodes():
-            assert node.call is not None
-            assert set(node.inputs) == {a.name for a in node.call.op.of_kind(Kind.INPUT)}
 
 
 def test_a_missing_value_names_the_node() -> None:

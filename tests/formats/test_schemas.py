@@ -6,7 +6,7 @@ import pytest
 
 from refsim.formats.flatbuffer.schema import SCALARS
 from refsim.formats.pte.schema import PROGRAM
-from refsim.formats.vkgraph.schema import DATATYPES, VKGRAPH, VkTensor
+from refsim.formats.vkgraph.schema import VKGRAPH
 
 ROWS = [
     pytest.param(schema, name, id=f"{schema.identifier.decode()}-{name}")
@@ -53,11 +53,3 @@ def test_every_union_member_is_a_table_of_its_own_class(schema):
         classes = [schema.tables[name].cls for name in members]
         assert None not in classes
         assert len(set(classes)) == len(classes)
-
-
-def test_tensor_sizes():
-    tensor = VkTensor(datatype=5, dims=(2, 3, 4))
-    assert (tensor.numel, tensor.nbytes, tensor.is_constant) == (24, 96, False)
-    assert VkTensor(datatype=2, dims=()).numel == 1
-    assert VkTensor(datatype=127, dims=(7,)).nbytes == 0
-    assert DATATYPES[2] == ("INT8", 1)

@@ -211,21 +211,3 @@ def test_where_no_case_is_left_both_are_said() -> None:
     assert found is not None and found.case == ""
     ((text, command),) = found.lines("x {case}")
     assert text.endswith("; no case of the corpus tells them apart, of 0 tried") and not command
-
-
-def test_two_exact_causes_of_which_one_is_fitted_are_said_not_to_be_told_apart() -> None:
-    def found(*fitted: bool) -> Rivals | None:
-        causes = [Cause(n, "", 9, 9, 0, fitted=fitted_) for n, fitted_ in zip("abc", fitted, strict=False)]
-        return rivals("q8ta_add", causes)
-
-    def said(*fitted: bool) -> list[str]:
-        two = found(*fitted)
-        assert two is not None
-        return [line for line, _ in told(two, ()).lines("x {case}")]
-
-    none = "predict the same bytes here; no case of the corpus tells them apart, "
-    three = '"a", "b" and "c"'
-    assert said(False, True) == [f'"a" and "b" {none}since "b" is fitted to these bytes']
-    assert said(True, True, True) == [f"{three} {none}since {three} are fitted to these bytes"]
-    assert said(False, False, True) == [f"{three} {none}of 0 tried"]
-    assert found(True) is None

@@ -27,12 +27,6 @@ def graphs() -> list[tuple[str, VkGraph]]:
     return found
 
 
-def test_bytes_of_a_tensor_count_its_padding_and_none_of_the_dims_it_lacks() -> None:
-    assert memory.nbytes(VkTensor(INT8, (), memory_layout=PACKED_4W4C)) == 16
-    assert memory.nbytes(VkTensor(INT8, (5, 3), memory_layout=PACKED_4W4C)) == 5 * 16
-    assert memory.nbytes(VkTensor(FLOAT, (5, 3), memory_layout=PACKED_4W4C)) == 60
-
-
 @pytest.mark.parametrize(("name", "graph"), graphs(), ids=lambda v: v if isinstance(v, str) else "")
 def test_plans_of_real_graphs(name: str, graph: VkGraph) -> None:
     memory.check(graph, name)
@@ -84,19 +78,6 @@ def test_lifetimes() -> None:
         5: memory.Lifetime(2, 4),
     }
     assert memory.lifetimes(VkGraph("0", (), (tensor(1),), (0,), (0,)))[0] == memory.Lifetime(-1, 0)
-
-
-def test_an_operator_reads_all_but_its_last_argument() -> None:
-    values = (*(tensor(4) for _ in range(5)), tensor(4, constant=0))
-    graph = VkGraph(
-        "0", chain(("et_vk.prepack.default", (0, 4)), ("a", (0, 1, 2, 3))), values, (0, 1, 5), (3,)
-    )
-    assert memory.lifetimes(graph) == {
-        0: memory.Lifetime(-1, 1),
-        1: memory.Lifetime(-1, 1),
-        3: memory.Lifetime(1, 2),
-        4: memory.Lifetime(-1, 2),
-    }, "2 is read and never written; 5 is stored"
 
 
 def line(*objects: int) -> VkGraph:

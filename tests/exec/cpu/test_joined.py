@@ -13,7 +13,6 @@ from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.step import PlanStep
 from refsim.exec.model import Model
-from refsim.graph.interpreter import Event, Observer
 
 LOOKS_UP = pytest.mark.skipif(not cpu().isa.lookup, reason=f"{cpu().isa.name} looks up no bytes")
 CONV, DEPTHWISE, POINTWISE, GEMV, ADD = (
@@ -175,18 +174,3 @@ def test_a_plan_that_may_hold_less_keeps_the_table() -> None:
     model = Layers().whole((1, 256, 14, 14), CONV, 256, 3)
     (step,) = check(model, memory_limit=1.0)
     assert not step.route.startswith("winograd") and len(step.nodes) == 4
-
-
-def test_watched_values_are_not_joined() -> None:
-    model = Layers().whole((1, 8, 6, 6), POINTWISE, 16)
-    inputs = model.random_inputs(1)
-    seen: dict[str, list[bytes]] = {}
-    for name in ("cpu", "cpu:emulated"):
-        found: list[bytes] = []
-
-        def tell(event: Event, found: list[bytes] = found) -> None:
-            found.extend(np.asarray(getattr(out, "raw", out)).tobytes() for out in event.outputs.values())
-
-        model.run(inputs, name, Observer(tell))
-        seen[name] = found
-    assert seen["cpu"] == seen["cpu:emulated"] and len(seen["cpu"]) == 6
