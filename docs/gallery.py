@@ -180,7 +180,7 @@ def files() -> dict[Path, str]:
 
     examples = {example.name: example for example in shown()}
     found = {PICTURES / "colours.svg": colours()}
-    parts = [HEAD]
+    parts = [HEAD, TEXTS["again"]]
     for section in TEXTS["section"]:
         parts.append(f"## {section['heading']}\n\n{filled(section['words'])}\n\n")
         for name, example in examples.items():

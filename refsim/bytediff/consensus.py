@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
+from refsim.bytediff.search.words import Place
+from refsim.core.plain import plain
 
 #: A cause that predicts fewer differing cells than these may do so by chance.
 LEAST_DIFFERING = 8
@@ -27,8 +29,8 @@ class Told(Protocol):
 class Form:
     """One way in which a cause reads, numbers aside, and how many buffers it predicts exactly in that way."""
 
-    detail: str
-    exact: int
+    detail: Annotated[str, "More about it, in words."]
+    exact: Annotated[int, "Cases that it predicts exactly as it reads here."]
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,11 @@ class Agreed:
     """
 
     cause: Cause
-    exact: int
-    seen: int
-    of: int
+    exact: Annotated[int, "Cases that it predicts exactly."]
+    seen: Annotated[int, "Cases of which it explains a part."]
+    of: Annotated[int, "Wrong cases in all."]
     score: float
-    forms: tuple[Form, ...] = ()
+    forms: Annotated[tuple[Form, ...], "How it reads, numbers aside, each with its own cases."] = ()
 
     @classmethod
     def from_causes(cls, causes: Sequence[Cause], of: int) -> Agreed:
@@ -60,8 +62,18 @@ class Agreed:
         )  # fmt: skip
 
     @property
-    def name(self) -> str:
+    def name(self) -> Annotated[str, "Its name."]:
         return self.cause.name
+
+    @property
+    def detail(self) -> Annotated[str, "More about it, in words."]:
+        return self.cause.detail
+
+    @property
+    def place(
+        self,
+    ) -> Annotated[Place | None, "Where a kernel with an edit gives these bytes; null without one."]:
+        return self.cause.place
 
     def __str__(self) -> str:
         if self.of == 1:
@@ -86,11 +98,8 @@ class Agreed:
 
     def as_json(self) -> dict[str, Any]:
         """The cause as plain data."""
-        cause = self.cause.as_json()
-        return {
-            "name": cause["name"], "detail": cause["detail"], "place": cause["place"],
-            "exact": self.exact, "seen": self.seen, "of": self.of, "forms": [vars(form) for form in self.forms],
-        }  # fmt: skip
+        found: dict[str, Any] = plain(self)
+        return found
 
 
 def decided(told: Told) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from refsim.bytediff.hypotheses import ALL
 from refsim.bytediff.search import Found
 from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind
+from refsim.core.plain import plain
 
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
 LEAST_SCORE = 0.25
@@ -42,23 +43,31 @@ class Cause:
     ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
     that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``constant``
     says that one value is predicted for all differing cells. ``place`` is where the kernel has an edit that gives the
-    predicted bytes, if one was found.
+    predicted bytes, if one was found. ``observed``: it was seen by running the call again.
     """
 
-    name: str
-    detail: str
-    explained: int
-    differing: int
-    contradicted: int
-    whole: bool = False
-    fitted: bool = False
-    inferred: bool = False
-    where: str = ""
-    constant: bool = False
-    place: Place | None = None
+    name: Annotated[str, "Its name."]
+    detail: Annotated[str, "More about it, in words."]
+    explained: Annotated[int, "Differing elements that it predicts exactly."]
+    differing: Annotated[int, "Differing elements that it is about."]
+    contradicted: Annotated[int, "Elements that it would make wrong and that are right."]
+    whole: Annotated[bool, "Whether the prediction is the whole buffer, padding included."] = False
+    fitted: Annotated[bool, "Whether a part of it was read off the differences."] = False
+    inferred: Annotated[bool, "Whether most of it was."] = False
+    where: Annotated[str, "The region that it is about, if it is one."] = ""
+    constant: Annotated[bool, "Whether it predicts one value for all that differs."] = False
+    place: Annotated[Place | None, "Where a kernel with an edit gives these bytes; null without one."] = None
+    observed: Annotated[bool, "Whether it was seen by running the call again, and predicts nothing."] = False
+
+    @classmethod
+    def seen(cls, name: str, detail: str, differing: int) -> Cause:
+        """What running the call again showed: it predicts nothing, and is so all the same."""
+        return cls(name, detail, differing, differing, 0, observed=True)
 
     @property
-    def exact(self) -> bool:
+    def exact(
+        self,
+    ) -> Annotated[bool, "Whether it explains everything that differs, and is contradicted by nothing."]:
         return self.explained == self.differing and self.contradicted == 0
 
     @property
@@ -66,8 +75,10 @@ class Cause:
         return (self.explained - self.contradicted) / self.differing
 
     @property
-    def weak(self) -> bool:
+    def weak(self) -> Annotated[bool, "Whether little speaks for it."]:
         """Whether right bytes contradict it, or little evidence was needed to make it fit."""
+        if self.observed:
+            return False
         if self.differing < FEW or self.contradicted > MOST_CONTRADICTED * self.explained:
             return True
         made = self.fitted or bool(self.where)
@@ -76,6 +87,8 @@ class Cause:
     @property
     def fit(self) -> str:
         """How well the prediction fits, in words."""
+        if self.observed:
+            return "seen by running it again"
         if self.exact:
             return "predicts every byte" if self.whole else "predicts every element"
         against = f", contradicts {self.contradicted}" if self.contradicted else ""
@@ -111,8 +124,8 @@ class Cause:
 
     def as_json(self) -> dict[str, Any]:
         """The cause as plain data, of which `of` makes it again."""
-        place = None if self.place is None else {**vars(self.place), "others": list(self.place.others)}
-        return {**vars(self), "exact": self.exact, "weak": self.weak, "place": place}
+        found: dict[str, Any] = plain(self)
+        return found
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Cause:

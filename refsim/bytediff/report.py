@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff import json, text
+from refsim.bytediff import text
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import facts
-from refsim.bytediff.findings import Count, Difference, Findings
+from refsim.bytediff.findings import Allowed, Count, Difference, Findings
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
@@ -25,6 +25,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
 from refsim.core.errors import MissingDependencyError, ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout, layout
 from refsim.core.locate import at_byte, at_index
+from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
@@ -55,7 +56,8 @@ class Report(Findings):
 
     def as_json(self) -> dict[str, Any]:
         """The report as plain data."""
-        return json.render(self)
+        found: dict[str, Any] = plain(self)
+        return found
 
 
 def diff(
@@ -75,6 +77,7 @@ def diff(
     geometry: Geometry | None = None,
     search: float | None = None,
     actual_layout: Layout | str | None = None,
+    seen: tuple[str, str] | None = None,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -88,18 +91,26 @@ def diff(
     An int8 array of the tensor's own shape, of two dims or more, holds its elements: padding, which it lacks, is then
     not compared. ``actual_layout`` is the layout of the actual buffer if it is another: then elements are compared, and
     places are those in that buffer.
+    ``seen`` is what running the call again showed, a name and words: then it is the first cause, and no edit is sought.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
 
     >>> refsim.diff(bytes(16), bytes(15) + b"x", "4W4C", (1, 4, 1, 1)).counts[-1].kind
     'word padding'
     """
     if explain and call is not None and is_laid_flat(call.call):
-        return _flat(expected, actual, call, geometry, limit, title, search)
+        return _flat(expected, actual, call, geometry, limit, title, search, seen)
     desc = _described(expected, actual, layout, shape, call)
     if actual_layout is not None and (laid := TensorDesc(desc.shape, actual_layout)) != desc:  # type: ignore[arg-type]
         options = {"profile": profile, "limit": limit, "explain": explain}
         return _relaid(
-            expected, actual, desc, laid, title, call, options, {"others": others, "search": search}
+            expected,
+            actual,
+            desc,
+            laid,
+            title,
+            call,
+            options,
+            {"others": others, "search": search, "seen": seen},
         )
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
@@ -123,14 +134,16 @@ def diff(
     rest, found = Start(ev), list[Cause]()
     if explain:
         with doing.explaining(str(desc if call is None else call.case)):
-            rest, found = explained(ev, allowed() if search is None else search)
+            rest, found = explained(ev, 0 if seen else allowed() if search is None else search)
+    if seen is not None and ev.differing.any():
+        found.insert(0, Cause.seen(*seen, int(ev.differing.sum())))
     report = Report(
         ev,
         title or f"{desc}",
         (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail)),
         _differences(ev, legal, limit),
         int(ev.differing.sum()),
-        {name: counts for name, (_, counts) in legal.items()},
+        {name: allowed for name, (_, allowed) in legal.items()},
         chosen,
         (*rest.told, *([] if holds_elements(actual, desc) else _laid_as(ev)), *summary(rest.evidence))
         if explain
@@ -152,6 +165,7 @@ def _flat(
     limit: int,
     title: str,
     search: float | None,
+    seen: tuple[str, str] | None,
 ) -> Report:
     """Places on flat tensors, with the causes of the same values in packed ones: refsim's kernels are packed."""
     shown = diff(
@@ -162,7 +176,9 @@ def _flat(
     arrays = {name: PackedBuffer.pack(inputs[name], desc.layout) for name, desc in packed.descs.items()}
     values = (_buffer(one, shown.desc, "")[0].unpack() for one in (expected, actual))
     want, got = (packed.stored(array, arrays) for array in values)
-    told = diff(want, got, call=BoundCase(call.case, packed, arrays), device=True, limit=1, search=search)
+    told = diff(
+        want, got, call=BoundCase(call.case, packed, arrays), device=True, limit=1, search=search, seen=seen
+    )
     return replace(shown, pattern=told.pattern, causes=told.causes, facts=told.facts)
 
 
@@ -281,35 +297,33 @@ def _tail(want: np.ndarray, got: np.ndarray) -> list[Count]:
     return [Count(TAIL, count, differing, False)]
 
 
-def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.ndarray, tuple[int, int]]]:
-    """Profile -> (bool per cell: the actual byte is what it gives), (explained, contradicted)."""
+def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.ndarray, Allowed]]:
+    """Profile -> (bool per cell: the actual byte is what it gives, what it explains and contradicts)."""
     if ev.bound is None:
         return {}
     found = {}
     for name, profile in {**PROFILES, **extra}.items():
         if not ev.differing.any():
-            found[name] = (ev.want == ev.got, (0, 0))
+            found[name] = (ev.want == ev.got, Allowed(0, 0))
             continue
         call = replace(ev.call, target=replace(ev.call.target, profile=profile))
         own = profile == ev.call.target.profile
         right = (ev.right if own else cells(call.expected(ev.inputs))) == ev.got
         explained = int((right & ev.differing).sum())
         contradicted = int((~right & ~ev.differing & ev.compared).sum())
-        found[name] = (right, (explained, contradicted))
+        found[name] = (right, Allowed(explained, contradicted))
     return found
 
 
 def _differences(
-    ev: Evidence, legal: Mapping[str, tuple[np.ndarray, tuple[int, int]]], limit: int
+    ev: Evidence, legal: Mapping[str, tuple[np.ndarray, Allowed]], limit: int
 ) -> tuple[Difference, ...]:
     at = np.flatnonzero(ev.differing)
     order = np.argsort(ev.kinds[at], kind="stable")  # elements before padding
     return tuple(_difference(ev, int(cell), legal) for cell in at[order][:limit])
 
 
-def _difference(
-    ev: Evidence, cell: int, legal: Mapping[str, tuple[np.ndarray, tuple[int, int]]]
-) -> Difference:
+def _difference(ev: Evidence, cell: int, legal: Mapping[str, tuple[np.ndarray, Allowed]]) -> Difference:
     byte = cell * (1 if ev.desc.is_int8 else 4)
     want, got = ev.expected.data[cell], ev.actual.data[cell]
     return Difference(

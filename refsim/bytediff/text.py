@@ -29,12 +29,12 @@ def styled(findings: Findings, width: int | None = None, way: str = "") -> Itera
         yield f"  {findings.configuration}", ""
     for count in findings.counts:
         note = "" if count.compared else " (not compared)"
-        yield f"  {count.kind:<20} {count.differing:>8} of {counted(count.bytes, 'byte', 'differ')}{note}", ""
+        yield f"  {count.kind:<20} {count.different:>8} of {counted(count.bytes, 'byte', 'differ')}{note}", ""
     if not findings.differing:
         return
-    for name, (explained, contradicted) in findings.legal.items():
-        if explained:
-            yield f"  profile {name}: explains {explained}, contradicts {contradicted}", ""
+    for name, allowed in findings.legal.items():
+        if allowed.explains:
+            yield f"  profile {name}: explains {allowed.explains}, contradicts {allowed.contradicts}", ""
     if findings.pattern:
         yield "pattern:", "head"
         yield from ((f"  {line}", "") for line in findings.pattern)

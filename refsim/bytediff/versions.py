@@ -73,12 +73,17 @@ class Judgement:
 
 
 def judge(
-    versions: Sequence[PackedBuffer], bound: BoundCase | None = None, *, limit: int = 10, title: str = ""
+    versions: Sequence[PackedBuffer],
+    bound: BoundCase | None = None,
+    *,
+    limit: int = 10,
+    title: str = "",
+    seen: tuple[str, str] | None = None,
 ) -> Judgement:
     """Say what differs between versions of one buffer, in which pattern, and which of them is right.
 
     ``bound`` is the call that wrote them all, with the inputs that it had. Padding that a device may fill with anything
-    makes no version wrong, though it counts as flipping. ``limit`` and ``title`` are for the report.
+    makes no version wrong, though it counts as flipping. ``limit``, ``title`` and ``seen`` are for the report (`diff`).
     Raises ParameterError without versions, ShapeError if they are not of one tensor or the call writes another.
     """
     if not versions:
@@ -102,7 +107,7 @@ def judge(
         int((ev.differing & ~values).sum()),
         tuple(summary(ev)) if flips else (),
         formed(ev),
-        _report(judged, bound, limit, title),
+        _report(judged, bound, limit, title, seen),
     )
 
 
@@ -136,9 +141,15 @@ def _flipped(base: PackedBuffer, versions: Sequence[PackedBuffer]) -> PackedBuff
     return other
 
 
-def _report(versions: Sequence[Version], bound: BoundCase | None, limit: int, title: str) -> Report | None:
+def _report(
+    versions: Sequence[Version],
+    bound: BoundCase | None,
+    limit: int,
+    title: str,
+    seen: tuple[str, str] | None,
+) -> Report | None:
     wrong = next((v for v in versions if v.verdict == WRONG), None)
     if bound is None or wrong is None:
         return None
     right = bound.call.expected(bound.inputs)
-    return diff(right, wrong.buffer, call=bound, device=True, limit=limit, title=title)
+    return diff(right, wrong.buffer, call=bound, device=True, limit=limit, title=title, seen=seen)

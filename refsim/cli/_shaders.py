@@ -130,6 +130,7 @@ def print_findings(build: Build, outcome: FolderOutcome) -> None:
         say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
         say(f"  {tried.candidate.bound.case.configuration}")
         print_faults(tried)
+        say_all(written(build, tried))
         if id(tried) not in explained:
             if tried.actual is not None:
                 say("  the bytes of its output are right")
@@ -147,8 +148,7 @@ def print_explained(build: Build, found: Explained, faults: bool = True) -> None
     """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
     say_all(remarks(found))
     print_report(found.report)
-    for line in written(build, found):
-        say(line)
+    say_all(written(build, found.tried))
     if faults:
         print_faults(found.tried)
     say(f"  again: {again(build, found.tried)}", command=True)
@@ -161,17 +161,14 @@ def print_faults(tried: Tried) -> None:
 
 
 def remarks(found: Explained) -> Iterator[str]:
-    """What the diff of one case does not say: other wrong cases, other runs."""
-    if found.distinct > 1:
-        results = counted(found.distinct, "distinct result")
-        yield f"the device does not repeat itself: {results} in {counted(found.runs, 'run')}"
+    """What the diff of one case does not say."""
     if found.tried is not found.first:
         yield f"no known cause fits {found.first.candidate.name}; one fits another wrong case of the kernel:"
 
 
-def written(build: Build, found: Explained) -> Iterator[str]:
+def written(build: Build, tried: Tried) -> Iterator[str]:
     """The module that wrote the output, and the lines of its source that did."""
-    module = build.writer(found.tried.candidate.bound.call)
+    module = build.writer(tried.candidate.bound.call)
     for line in written_by(module, build.stores(module), build.suffix):
         yield f"  {line}"
 

@@ -28,6 +28,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.qmath import Profile
+from refsim.exec.again import Again
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat
 from refsim.exec.share import as_json as as_json_of
@@ -135,7 +136,8 @@ def _judged(found: Repeated, limit: int) -> Judgement | None:
     if found.first is None or not versions or len(versions) < len(held):
         return None
     title = f"{found.first.name} {versions[0].desc}, of the most common result that is wrong"
-    return judge(versions, found.bound, limit=limit, title=title)
+    seen = Again(len(found.first.results), found.runs).told
+    return judge(versions, found.bound, limit=limit, title=title, seen=seen)
 
 
 def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> dict[str, Any]:

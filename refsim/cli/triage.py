@@ -8,6 +8,7 @@ from functools import partial as partial_of
 
 import click
 
+from refsim.bytediff import Cause
 from refsim.check.runtime import runtime
 from refsim.cli._model_explorer import node_data_option, write_node_data
 from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
@@ -49,6 +50,7 @@ from refsim.device.repeats import Repeats, repeats, worst
 from refsim.device.strip import source
 from refsim.device.triage import triage
 from refsim.device.verdicts import LEGAL, OperatorVerdict, Triage
+from refsim.exec.again import Again
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
@@ -145,7 +147,7 @@ def command(
         whole.fix = others
         notes += [] if same else [f"not given: {others}"]
     telling = Telling()
-    kernels = _kernels(found)
+    kernels = _kernels(found, several)
     table = table_of(kernels)
     content = data(file, found, several, commands, telling.as_json) | whole.as_json() | made.as_json()
     content["causes"] = [row.as_json() for row in kernels]
@@ -171,14 +173,19 @@ def command(
     return Result({**content, "folder": output}, show, partial_of(whole.status, same))
 
 
-def _kernels(found: Triage) -> list[KernelCauses]:
+def _kernels(found: Triage, several: Repeats | None) -> list[KernelCauses]:
     """What is wrong with each kernel, by all of its wrong nodes."""
     cases: dict[tuple[str, str], list[WrongCase]] = {}
     for v in found.wrong:
         assert v.report is not None
         bound = v.report.evidence.bound
         op = v.row.operator if bound is None else bound.call.op.name
-        cases.setdefault((op, ""), []).append(WrongCase(v.row.output, v.report.causes, bound=bound))
+        causes = v.report.causes
+        if several is not None and several.elements and several.first == v.row.output:
+            told = Again(len(several.groups), sum(map(len, several.groups))).told
+            assert told is not None
+            causes = (Cause.seen(*told, v.report.differing), *causes)
+        cases.setdefault((op, ""), []).append(WrongCase(v.row.output, causes, bound=bound))
     return of_kernels(cases)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -23,12 +24,12 @@ class Location:
     padding it lies past the tensor's sizes.
     """
 
-    byte: int
-    word: int
-    lane: int
-    block: int
+    byte: Annotated[int, "Its first byte."]
+    word: Annotated[int, "Number of the 32-bit word."]
+    lane: Annotated[int, "The byte of the word."]
+    block: Annotated[int, "Number of the block."]
     intra: int
-    index: tuple[int, ...]
+    index: Annotated[tuple[int, ...], "Its index, beyond the shape in padding."]
     kind: ByteKind
 
 

@@ -13,8 +13,9 @@ from functools import partial
 
 import numpy as np
 
-from refsim.bytediff.rank import Cause, causes
+from refsim.bytediff.rank import Cause
 from refsim.bytediff.search import allowed
+from refsim.bytediff.start import explained
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
 from refsim.device import floats
@@ -76,7 +77,7 @@ def _right(
 
 def _allowed(row: Row, recorded: Buffers, profile: Profile | None) -> bool:
     report = row.judged
-    if report is not None and any(count == report.differing for count, _ in report.legal.values()):
+    if report is not None and any(one.explains == report.differing for one in report.legal.values()):
         return True
     return row.own is not None and under(row.own, row.output, recorded, profile) is not None
 
@@ -85,7 +86,7 @@ def _cause(row: Row) -> Cause | None:
     """The likeliest cause, if it predicts every byte."""
     report = row.judged
     assert report is not None
-    best = next(iter(report.causes or causes(report.evidence, allowed())), None)
+    best = next(iter(report.causes or explained(report.evidence, allowed())[1]), None)
     return best if best is not None and best.exact else None
 
 

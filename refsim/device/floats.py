@@ -17,6 +17,7 @@ from refsim import aten
 from refsim.aten import within
 from refsim.bytediff import Report, diff
 from refsim.bytediff.evidence import cells
+from refsim.bytediff.findings import Allowed
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device.dumped import Buffers, Strayed
@@ -139,13 +140,16 @@ def _judged(
     """The report with the profiles that explain it; the device's own functions stand for one, where they may."""
     if not found.differing:
         return found
-    ev, legal = found.evidence, {}
+    ev, legal = found.evidence, dict[str, Allowed]()
     for profile in PROFILES.values() if chosen is None else (chosen,):
         same = cells(gives(graph, traced, values, value, profile)) == ev.got
-        legal[profile.name] = int((same & ev.differing).sum()), int((~same & ~ev.differing).sum())
+        explained, against = (
+            int(np.count_nonzero(one)) for one in (same & ev.differing, ~same & ~ev.differing)
+        )
+        legal[profile.name] = Allowed(explained, against)
     own = _own(graph, traced, values, value, ev.expected.unpack(), ev.actual.unpack())
     if own:
-        legal[own] = found.differing, 0
+        legal[own] = Allowed(found.differing, 0)
     return replace(found, legal=legal, profile=own or (None if chosen is None else chosen.name))
 
 

@@ -139,8 +139,8 @@ def judged(rows: Iterable[Row], profile: Profile | None) -> Iterator[OperatorVer
         else:
             names = tuple(
                 name
-                for name, (explained, _) in found.legal.items()
-                if explained == found.differing
+                for name, allowed in found.legal.items()
+                if allowed.explains == found.differing
                 and (profile is None or name in (profile.name, OWN, UNBOUNDED))
             )
             yield OperatorVerdict(row, LEGAL if names else WRONG, names)
@@ -152,7 +152,7 @@ def likeliest_profile(verdicts: Iterable[OperatorVerdict]) -> str:
     for v in verdicts:
         if v.kind in (LEGAL, WRONG) and v.report is not None:
             for name in PROFILES:
-                explained, contradicted = v.report.legal.get(name, (0, 0))
-                scores[name] += explained - contradicted
+                if (allowed := v.report.legal.get(name)) is not None:
+                    scores[name] += allowed.explains - allowed.contradicts
     best = max(scores, key=lambda name: scores[name])
     return best if scores[best] > 0 else CANONICAL.name

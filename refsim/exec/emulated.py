@@ -14,6 +14,7 @@ from refsim.core.jit import ready
 from refsim.core.launch import Launch
 from refsim.core.qmath import wrap32
 from refsim.exec.executor import Executor
+from refsim.exec.isolated import IsolatedExecutor
 from refsim.ops.base.registry import kernel_of
 
 #: A compiled kernel that fails does not say where. One with so few work items is run once more as plain Python.
@@ -27,6 +28,9 @@ class EmulatedExecutor(Executor):
     """
 
     name = "cpu:emulated"
+
+    def anew(self, threads: int) -> Executor | None:
+        return IsolatedExecutor(self.name, EmulatedExecutor) if type(self) is EmulatedExecutor else None
 
     def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
         kernel = kernel_of(launch.shader).run

@@ -110,8 +110,14 @@ class Executor(ABC):
     flat = False
     #: Whether a session stays good as long as the executor lives, so that a model asks for it once.
     keeps_sessions = False
+    #: How many threads compute a call.
+    threads = 1
     #: How many calls it takes at once (`run_batch`) without more trouble than for one.
     batch = 1
+
+    def anew(self, threads: int) -> Executor | None:
+        """The same on so many threads, in a process that has run nothing yet; None if there is no such."""
+        return None
 
     def device_info(self) -> Any:
         """What the driver says of the device (`DeviceInfo`); None for the CPU."""

@@ -53,6 +53,12 @@ class IsolatedExecutor(Executor):
         #: Runs that began and whose outputs nobody wants any more; the child hears of them with the next one.
         self._dropped: list[int] = []
 
+    def anew(self, threads: int) -> Executor:
+        return IsolatedExecutor(
+            self.name, self.make, *self.arguments,
+            timeout_s=self.timeout_s, foreign=self.foreign, batch=self.batch, flat=self.flat,
+        )  # fmt: skip
+
     def begin_opening(self) -> None:
         """Start the child, unless it lives, and do not wait until the device is open."""
         if self._worker is None or not (self._worker.pending or self._worker.alive):

@@ -186,6 +186,8 @@ def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Ri
     A region where a cause holds was read off these bytes: it is as good as fitted.
     """
     exact = [cause for cause in causes[:MOST_CAUSES] if cause.exact]
+    if any(cause.observed for cause in exact):
+        return None
     counts = {row.name: row.exact for row in found}
     most = max(counts.values(), default=0)
     first, behind = (

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -18,17 +19,17 @@ from refsim.bytediff.hypotheses import defects
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import (
-    DeviceError,
     MissingDependencyError,
     RawBufferError,
     RefsimError,
     UnsupportedError,
 )
 from refsim.core.qmath import CANONICAL, Profile
+from refsim.exec.again import Again
 from refsim.exec.executor import Executor
-from refsim.exec.finding import NOT_SEEN, KernelFinding
+from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
 from refsim.golden.causes import KernelCauses, Runs, WrongCase, of_kernel
-from refsim.golden.check import within
+from refsim.golden.check import ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import TellingCase
 from refsim.ops.base.spec import Call
@@ -44,8 +45,6 @@ MOST_WRONG, MOST_TRIED, MOST_ELEMENTS = 6, 24, 1 << 16
 APART_ELEMENTS = 1 << 14
 #: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
 OUT_OF_BOUNDS = "write out of bounds"
-#: How often a wrong case runs again, to see whether it is wrong in the same way.
-REPEATS = 2
 
 
 @dataclass(frozen=True)
@@ -168,9 +167,11 @@ class ModuleTrial:
         ``others`` are these cases; only so many are run as `MOST_TRIED` and `MOST_ELEMENTS` allow. ``runs`` says which
         calls the kernel computes.
         """
-        wrong = [(tried, self._report(tried, limit, title))]
-        results = self._repeated(tried)
-        if not decided(wrong[0][1]) and len(results) == 1:
+        seen = self._again(tried)
+        wrong = [(tried, self._report(tried, limit, title, seen.told))]
+        if seen.told is None and not wrong[0][1].known and (order := self._order(tried)) is not None:
+            wrong = [(tried, self._report(tried, limit, title, order))]
+        if not (decided(wrong[0][1]) or any(cause.observed for cause in wrong[0][1].causes)):
             elements = 0
             for number, other in enumerate(others):
                 elements += other.elements
@@ -186,29 +187,35 @@ class ModuleTrial:
         shown, report = next((row for row in wrong if row[1].known), wrong[0])
         names = tuple(case.name for case in cases)
         report = reordered(report, kernel.causes)
-        return Explained(tried, shown, report, kernel, names, len(results), 1 + REPEATS)
+        return Explained(tried, shown, report, kernel, names, seen.distinct, seen.runs)
 
-    def _report(self, tried: Tried, limit: int, title: str) -> Report:
+    def _report(self, tried: Tried, limit: int, title: str, seen: tuple[str, str] | None = None) -> Report:
         candidate = tried.candidate
         assert tried.actual is not None
         report = diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
-            title=title or candidate.name, geometry=self.geometry(candidate.bound.call),
+            title=title or candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen,
         )  # fmt: skip
         # had it been a known defect, the case would not be wrong
         return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
 
-    def _repeated(self, tried: Tried) -> set[bytes]:
-        """The distinct results of the case when it runs again."""
-        assert tried.actual is not None
+    def _again(self, tried: Tried) -> Again:
+        """What running the case again shows."""
+        candidate, actual = tried.candidate, tried.actual
+        assert actual is not None
+
+        def right(out: PackedBuffer) -> bool:
+            return self._judged(candidate, out).verdict != WRONG
+
+        return ran_again(self.executor, candidate.bound, actual, right)
+
+    def _order(self, tried: Tried) -> tuple[str, str] | None:
+        """Whether the case gives other bytes if workgroups or invocations do their work in another order."""
         bound = tried.candidate.bound
-        found = {tried.actual.raw.tobytes()}
-        for _ in range(REPEATS):
-            try:
-                found.add(within(self.executor, bound)[0].raw.tobytes())
-            except DeviceError:
-                break
-        return found
+        found = tried.findings
+        with suppress(RefsimError):
+            found = found or tuple(self.executor.sanitize(bound.call, bound.inputs))
+        return next(((ORDER, one.what) for one in found if one.kind == ORDER), None)
 
 
 def in_turn(supply: Mapping[str, Iterator[T]]) -> Iterator[T]:

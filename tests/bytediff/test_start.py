@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from refsim.bytediff import Report, diff
+from refsim.bytediff import Cause, Report, diff
 from refsim.core.buffer import FILL, PackedBuffer
+from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.executor import YOURS, Source
+from refsim.golden import certify, check
+from refsim.golden.store import DigestEntry
+from refsim.golden.telling import TellingCase
+from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.registry import OPS
@@ -65,3 +72,41 @@ def test_a_right_batch_is_not_forgiven() -> None:
     raw[raw.size // 2 :] = np.roll(raw[raw.size // 2 :], 1)
     report = diff(right, raw, call=CONV, device=True)
     assert not any(FIRST_BATCH.note in line for line in report.pattern)
+
+
+class Kernel(EmulatedExecutor):
+    """Somebody's kernel: without bias, and of the first batch alone, as upstream's."""
+
+    name = "kernel"
+    foreign = True
+
+    def source(self, call: Call) -> Source:
+        return Source(YOURS, (call.op.name,))
+
+    def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        buffer = replace(call, consts={**call.consts, "bias": None}).expected(inputs)
+        buffer.raw[buffer.raw.size // 2 :] = FILL
+        return buffer
+
+
+def _verify() -> list[Cause]:
+    found = check.run("case", "kernel", Kernel(), CONV, CONV.call.expected(CONV.inputs))
+    return list(map(Cause.of, found.detail["causes"]))
+
+
+def _check() -> list[Cause]:
+    entry = DigestEntry(0, CONV.case, "")
+    found = certify._judged(entry, CONV, Kernel().run_call(CONV.call, CONV.inputs).data)
+    return list(map(Cause.of, found.detail["causes"]))
+
+
+def _shaders() -> list[Cause]:
+    candidate = TellingCase("case", CONV.call.op.name, CONV.case)
+    trial = ModuleTrial(Kernel())
+    return [row.cause for row in trial.explain(trial.run(candidate), ()).kernel.causes]
+
+
+@pytest.mark.parametrize("verb", [_verify, _check, _shaders])
+def test_each_verb_takes_the_defect_off_first(verb: Callable[[], list[Cause]]) -> None:
+    first, *_ = verb()
+    assert "bias left out" in first.what and first.exact and not first.weak

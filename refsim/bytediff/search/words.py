@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Annotated
 
 from refsim.bytediff.search.schema import ROOT, Copy, Entry, KernelEdit
 from refsim.core.counted import counted
@@ -24,13 +25,13 @@ class Place:
     reads the same words, if one line alone does. ``others`` are edits that give the same bytes.
     """
 
-    function: str
-    file: str
-    line: int
-    edit: str
-    called: str = ""
-    shader: str = ""
-    others: tuple[str, ...] = ()
+    function: Annotated[str, "The function, or the operator whose kernel it is."]
+    file: Annotated[str, "Its file."]
+    line: Annotated[int, "The line there."]
+    edit: Annotated[str, "What stands there instead, in words."]
+    called: Annotated[str, "The call with its line, where only what that call does is edited, or empty."] = ""
+    shader: Annotated[str, "The line of refsim's own shader that reads the same words, or empty."] = ""
+    others: Annotated[tuple[str, ...], "Other edits that give the same bytes."] = ()
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"

@@ -19,6 +19,7 @@ from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import MOST_SHAPES, Executor
+from refsim.exec.isolated import IsolatedExecutor
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
 
@@ -54,6 +55,13 @@ class NativeExecutor(Executor):
         self._shared: dict[int, tuple[Graph, SharedBlock]] = {}
         self._calls: WeakKeyDictionary[Prepared, JobList | None] = WeakKeyDictionary()
         self._lock = threading.Lock()
+
+    @property
+    def threads(self) -> int:  # type: ignore[override]
+        return self.options.threads
+
+    def anew(self, threads: int) -> Executor | None:
+        return IsolatedExecutor(self.name, NativeExecutor, threads) if type(self) is NativeExecutor else None
 
     def choose(self, prepared: Prepared) -> RouteChoice:
         """The route that a call takes here."""

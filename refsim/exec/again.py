@@ -1,0 +1,93 @@
+"""A wrong call, run again: what makes it right, or other, says what no line of a kernel does.
+
+An edit of a kernel gives the same bytes every time. So before a diff looks for one, the call runs again: as it was, on
+one thread, in a fresh process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.errors import GuardError, RefsimError
+from refsim.exec.executor import Executor
+from refsim.ops.base.binding import BoundCase
+
+#: How often a wrong call runs again as it was.
+REPEATS = 2
+
+#: Says whether an output is as it must be.
+Right = Callable[[PackedBuffer], bool]
+
+
+@dataclass(frozen=True)
+class Again:
+    """What a wrong call gave when it ran again: ``distinct`` results in ``runs`` runs, the first one counted.
+
+    ``alone``, ``fresh``: whether it was right on one thread instead of ``threads``, and in a process that had run
+    nothing else; None where that was not tried.
+    """
+
+    distinct: int = 1
+    runs: int = 1
+    threads: int = 1
+    alone: bool | None = None
+    fresh: bool | None = None
+
+    @property
+    def told(self) -> tuple[str, str] | None:
+        """What kind of bug that is, and what was seen; None if it is wrong in the same way each time."""
+        return next(self._rules(), None)
+
+    def _rules(self) -> Iterator[tuple[str, str]]:
+        if self.alone:
+            yield (
+                "threads",
+                f"right on one thread, wrong on {self.threads}: look at what threads share, and who waits for whom",
+            )
+        if self.distinct > 1:
+            yield (
+                "other bytes each time",
+                f"{self.distinct} distinct results in {self.runs} runs: look for a barrier that is missing, and for "
+                "memory that is read before it is written",
+            )
+        if self.fresh:
+            yield (
+                "stale state",
+                "right in a fresh process: look at what stays from an earlier call, such as buffers, constants, caches",
+            )
+
+
+def again(
+    executor: Executor, bound: BoundCase, actual: PackedBuffer, right: Right, fresh: bool = True
+) -> Again:
+    """Run a call again that gave ``actual``. Without ``fresh`` in this process alone: it has run nothing else yet."""
+    seen, runs = {actual.raw.tobytes()}, 1
+    for _ in range(REPEATS):
+        result = _run(executor, bound)
+        if result is None:
+            break
+        seen.add(result.raw.tobytes())
+        runs += 1
+    found = Again(len(seen), runs, executor.threads)
+    if executor.threads > 1:
+        return replace(found, alone=_is_right(executor.anew(1), bound, right))
+    return (
+        replace(found, fresh=_is_right(executor.anew(1), bound, right)) if fresh and len(seen) == 1 else found
+    )
+
+
+def _is_right(executor: Executor | None, bound: BoundCase, right: Right) -> bool | None:
+    """Whether another executor gives the right bytes; None if there is none, or if it does not run the call."""
+    result = None if executor is None else _run(executor, bound)
+    return None if result is None else right(result)
+
+
+def _run(executor: Executor, bound: BoundCase) -> PackedBuffer | None:
+    try:
+        return executor.run_call(bound.call, bound.inputs)
+    except GuardError as error:
+        return error.buffer if isinstance(error.buffer, PackedBuffer) else None
+    except RefsimError:
+        return None
