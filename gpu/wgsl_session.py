@@ -16,7 +16,8 @@ from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Observer, logical, results, stored
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
-from refsim_gpu.wgpu_device import Step, WgpuDevice, filled, overwritten
+from refsim_gpu import wgsl_floats
+from refsim_gpu.wgpu_device import Bound, Step, WgpuDevice, filled, overwritten
 
 Held = PackedBuffer | np.ndarray
 
@@ -99,6 +100,13 @@ class FlatSession:
                 and a.dtype == b.dtype
             ):
                 return [(self._buffer(source), self._buffer(value), b.nbytes)]
+        if (own := wgsl_floats.kernel(self.graph, node)) is not None:
+            bound = [
+                Bound(self._buffer(value), self.graph.tensors[value].nbytes)
+                for value in (node.outputs[0], *own.reads)
+            ]
+            constants = {"wg_size": wgsl_floats.LOCAL}
+            return [self.device.step(own.source, constants, bound, (own.groups, 1, 1))]
         self.why[node.number] = "the folder has no kernel for it"
         return None
 

@@ -64,6 +64,20 @@ def _bytes(held: object) -> bytes:
     return np.asarray(getattr(held, "raw", held)).tobytes()
 
 
+@pytest.mark.parametrize("case", ["wg_mobile", "wg_mobile.alpha", "x_add", "x_res"])
+def test_a_whole_graph_is_one_command_buffer(executor: Executor, case: str) -> None:
+    """Float operators between the kernels stay on the device, too."""
+    steps: list[int] = []
+
+    def tell(event: Event) -> None:
+        steps.append(len(event.nodes))
+
+    held = model(case, profile(executor.device_info().numerics))
+    outs = held.run(arrays(case, "in"), executor, Observer(tell, lambda *_: False))
+    assert steps == [len(held.graphs[0].nodes)]
+    assert bits(outs) == bits(held.run(arrays(case, "in"), "cpu"))
+
+
 def test_a_device_is_chosen_by_its_name(executor: Executor) -> None:
     name = executor.device_info().name
     with executor_named(f"wgsl:{RIGHT}@{name[:4].lower()}") as other:  # type: ignore[attr-defined]
