@@ -20,8 +20,12 @@ from refsim.graph.memory import overlapping
 from refsim.graph.shapes import SYMBOLS
 from refsim.graph.values import flat
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 
-QUANTIZE, DEQUANTIZE = OPS["q8ta_quantize"].serialized, OPS["q8ta_dequantize"].serialized
+QUANTIZE, DEQUANTIZE = (
+    next(op.serialized for op in OPS.values() if op.family is family)
+    for family in (Family.QUANTIZE, Family.DEQUANTIZE)
+)
 #: Brings the inputs that `Model.random_inputs` draws, from -1 to 1, to all values of int8.
 SCALE = 1 / 128
 #: What goes with operators that need it, and is none that a reader would count.
