@@ -16,13 +16,14 @@ from refsim.cli.kit.options import output_option, runtime_option
 from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
 from refsim.cli.kit.text import print_table, say, shape_text, wrote
 from refsim.cli.kit.verb import Result, verb
-from refsim.core import choices
+from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
 from refsim.device.outputs import FORM
+from refsim.device.runs import MOST, SUFFIX, script
 from refsim.device.unchanged import SEED, Unchanged, verify
 from refsim.exec.model import Model, load
 from refsim.formats.targets import TargetRow
@@ -82,6 +83,13 @@ class FillByte(click.ParamType):
 @click.option(
     "--verify", "proven", is_flag=True, help="Prove that the program's own outputs keep their bits."
 )
+@click.option(
+    "--runs",
+    "repeated",
+    type=click.IntRange(2, MOST),
+    metavar="N",
+    help="Also write a script that runs the program N times on the device and keeps the results that differ.",
+)
 @input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
 @runtime_option
@@ -94,6 +102,7 @@ def command(
     fill: int | str | None,
     chunk: int | None,
     proven: bool,
+    repeated: int | None,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
     release: str,
@@ -105,6 +114,8 @@ def command(
 
     What cannot be handed out is refused, with the reason, before anything is written.
     """
+    if repeated is not None and chunk is not None:
+        raise click.UsageError("--runs excludes --chunk")
     if runtime(release).behaviour.flat:
         if way == WORDS:
             raise ParameterError("expose", f"{release} has no packed buffers", got=f"--as {way}", need=VALUES)
@@ -124,15 +135,19 @@ def command(
     for path in paths:
         wrote(path, said=True)
         wrote(path_of(path), said=True)
+    if repeated is not None:
+        atomic_write.write(output + SUFFIX, script(output, repeated).encode())
+        wrote(output + SUFFIX, said=True)
     content = {
         "file": file,
         "files": [{"file": path, "manifest": path_of(path)} for path in paths],
         "manifests": [one.manifest.as_json() for one in files],
         "left_out": dict(files[0].manifest.left_out),
+        **({"script": output + SUFFIX} if repeated is not None else {}),
         **({"verified": [asdict(one) for one in verified]} if proven else {}),
     }
     as_values = [] if way is not None else _as_values(files)
-    return Result(content, partial(_show, file, files, paths, as_values, release, verified))
+    return Result(content, partial(_show, file, files, paths, as_values, release, verified, repeated))
 
 
 def _verified(
@@ -151,6 +166,7 @@ def _show(
     as_values: Sequence[str],
     release: str,
     verified: Sequence[Unchanged],
+    repeated: int | None,
 ) -> None:
     for one, path in zip(files, paths, strict=True):
         rows = []
@@ -182,6 +198,8 @@ def _show(
     )
     for line in refusals(file, release):
         say(line, command=True)
+    if repeated is not None:
+        say(f"or {repeated} times: sh {first}{SUFFIX} COMMAND, which says in its head what COMMAND is")
     say(f"then: {_next(paths, files[0].whole, release)}", command=True)
     say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
 

@@ -73,6 +73,10 @@ from refsim.sweep.servers import LOCAL, NONE, server
     help="How many random inputs each model gets.",
 )  # fmt: skip
 @click.option(
+    "--repeats", type=click.IntRange(0, 100_000), default=0, metavar="N", show_default=True,
+    help="Run each configuration N times more on the same data: a device may give other bytes now and then.",
+)  # fmt: skip
+@click.option(
     "--db",
     metavar="FILE",
     type=New(folder=False, unless="--resume"),
@@ -103,6 +107,7 @@ def command(
     sets: tuple[str, ...],
     folder: str | None,
     runs: int,
+    repeats: int,
     db: str | None,
     resume: bool,
     failures: str,
@@ -126,6 +131,7 @@ def command(
         profiles or plans.PROFILES,
         bool(profiles),
         seed,
+        repeats,
     )
     if not plan.total:
         raise IncompleteError("sweep", "nothing to run", need="-n 1 or more, or --models")

@@ -47,6 +47,7 @@ from refsim.device.page import (
     without_case,
 )
 from refsim.device.repeats import Repeats, repeats, worst
+from refsim.device.runs import results
 from refsim.device.strip import source
 from refsim.device.triage import triage
 from refsim.device.verdicts import LEGAL, OperatorVerdict, Triage
@@ -72,7 +73,7 @@ MOST_REPORTS = 3
     required=True,
     multiple=True,
     metavar="OUTPUTS",
-    help=f"The outputs of a run: {FORM}; give it several times for several runs.",
+    help=f"The outputs of a run: {FORM}; give it several times for several runs, or the folder of expose --runs.",
 )
 @click.option(
     "--more",
@@ -118,6 +119,7 @@ def command(
 
     Without --profile, refsim looks for the profile that explains most of the differences.
     """
+    outputs = tuple(one for path in outputs for one in results(path))
     if len(outputs) > 1 and more:
         raise click.UsageError("several runs of several parts: give either --outputs once or no --more")
     pte, part = manifest.read(file)
@@ -127,17 +129,18 @@ def command(
     given = GivenInputs(inputs, seed).of(model)
     parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     with progress("operators") as tell:
-        runs = [
-            triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure, behaviour)
-            for path in outputs
-        ]
+        judged = {
+            path: triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure, behaviour)
+            for path in dict.fromkeys(outputs)
+        }
+    runs = [judged[path] for path in outputs]
     several = repeats(runs) if len(runs) > 1 else None
     found = runs[worst(runs)]
     commands = _commands(found, output, profile)
     held = frozenset.intersection(*(run.judged for run in runs))
     notes = [
         f"not checked: {path} does not say of which file and of which inputs it is; taken as outputs of {exposed}"
-        for exposed, path in (*((file, path) for path in outputs), *more)
+        for exposed, path in (*((file, path) for path in judged), *more)
     ]
     notes += found.doubts
     notes += taken_for(found, given)

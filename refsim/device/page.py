@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from refsim.bytediff import Report, html
+from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.html import rendered
 from refsim.device.repeats import Repeats
+from refsim.device.tendency import Tendency
 from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, OperatorVerdict, Triage
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
@@ -98,6 +101,8 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
     sizes = ", ".join(str(len(group)) for group in found.groups)
     distinct = f"{len(found.groups)} distinct results ({sizes} runs each)"
     yield f"{counted(runs, 'run')}, {distinct}; the first --outputs are run 0"
+    share = f"{100 * found.rare / runs:.0f} %"
+    yield f"{found.rare} of {runs} ({share}) gave another result than the most common one"
     if found.of and not found.elements:
         padding = counted(found.padding, "byte")
         yield f"they part in padding alone: {padding} of {found.first}, {found.operator}; no element differs"
@@ -121,9 +126,23 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"whether it is right in {_runs(found, found.unjudged)} is not known: its inputs are not exposed"
     if found.judged is not None:
         yield f"it is judged with the inputs of run {found.judged}, in which it is wrong"
+    if found.tends is not None:
+        yield _tends(found.tends)
     yield f"each report is of run {found.shown}"
     for value, (run, _) in found.elsewhere.items():
         yield f"{value} is wrong in run {run}; triage with the --outputs of that run alone reports on it"
+
+
+def _tends(found: Tendency) -> str:
+    """Whether it goes with the size of a call, or with what stands beside it."""
+    if found.changing == found.calls:
+        each = f"each of the {found.calls} calls" if found.calls > 1 else "the only call"
+        return f"{each} of {found.operator} changes, so size and neighbours tell nothing"
+    said = [f"of {found.least} elements and more, and no smaller one"] if found.least else []
+    said += [f"behind {choices.listed(found.behind)}, and no other one"] if found.behind else []
+    said += [f"before {choices.listed(found.before)}, and no other one"] if found.before else []
+    told = "; ".join(f"each {text}" for text in said) or "with neither their size nor their neighbours"
+    return f"{found.changing} of {found.calls} calls of {found.operator} change: {told}"
 
 
 def _runs(found: Repeats, groups: Sequence[int]) -> str:
@@ -154,7 +173,9 @@ def data(
         "summary": summary(found), "nodes": nodes,
     }  # fmt: skip
     if several is not None:
-        content["runs"] = {**vars(several), "groups": [list(group) for group in several.groups]}
+        tends = None if several.tends is None else asdict(several.tends)
+        groups = [list(group) for group in several.groups]
+        content["runs"] = {**vars(several), "groups": groups, "rare": several.rare, "tends": tends}
     return content
 
 

@@ -12,6 +12,7 @@ from refsim.bytediff.versions import judge
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import form
 from refsim.device.collect import Collected
+from refsim.device.tendency import Tendency, tendency
 from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, Triage
 
 
@@ -26,7 +27,8 @@ class Repeats:
     is a run in which it is wrong, with whose inputs the pattern was sought; None without one. ``padding_first`` is a
     value before it whose padding alone parts. ``shown`` is the run with most wrong operators. ``verdicts``: value ->
     in which runs its operator is what, where the runs do not agree; ``elsewhere``: value -> the first run in which
-    its operator is wrong, and the likeliest cause there, where it is not in the run that is shown.
+    its operator is wrong, and the likeliest cause there, where it is not in the run that is shown. ``tends``: which
+    calls of an operator change.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -44,6 +46,12 @@ class Repeats:
     shown: int = 0
     verdicts: Mapping[str, str] = field(default_factory=dict)
     elsewhere: Mapping[str, tuple[int, str]] = field(default_factory=dict)
+    tends: Tendency | None = None
+
+    @property
+    def rare(self) -> int:
+        """Runs that did not give the most common result."""
+        return sum(map(len, self.groups)) - max(map(len, self.groups))
 
 
 def repeats(runs: Sequence[Triage]) -> Repeats:
@@ -66,8 +74,9 @@ def repeats(runs: Sequence[Triage]) -> Repeats:
     before = spare if spare != found.first else ""
     shown = worst(runs)
     return replace(
-        found, padding_first=before, shown=shown, verdicts=_disagreed(runs), elsewhere=_elsewhere(runs, shown)
-    )
+        found, padding_first=before, shown=shown, verdicts=_disagreed(runs), elsewhere=_elsewhere(runs, shown),
+        tends=tendency(runs),
+    )  # fmt: skip
 
 
 def worst(runs: Sequence[Triage]) -> int:

@@ -31,7 +31,7 @@ from refsim.sweep.plan import Chunk
 from refsim.sweep.shrink import SECONDS, shrunk
 
 TELLS = "its replay says how to tell them apart"
-AGAIN = "the bytes were different; a second run gave the right ones"
+AGAIN = "the bytes of one run were different; another run gave the right ones"
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,10 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
         else:
             taken.append((one, one.bound, one.expected, one.prepared))
     begin = time.perf_counter()
-    same = _same(executor, [(prepared, bound, expected) for _, bound, expected, prepared in taken])
+    work = [(prepared, bound, expected) for _, bound, expected, prepared in taken]
+    same = _same(executor, work)
+    for _ in range(chunk.repeats):
+        same = [one and again for one, again in zip(same, _same(executor, work), strict=True)]
     outcome.seconds += time.perf_counter() - begin
     for (one, bound, expected, _), right in zip(taken, same, strict=True):
         outcome.nbytes += expected.desc.nbytes

@@ -136,6 +136,9 @@ def _refused(model: Model, executor: Executor) -> str:
 def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, outcome: Outcome) -> None:
     begin = time.perf_counter()
     status, message, at = _at_its_shapes(drawn, executor)
+    for _ in range(chunk.repeats):
+        if status == SAME:
+            status, message, at = _at_its_shapes(drawn, executor)
     outcome.seconds += time.perf_counter() - begin
     outcome.nbytes += sum(_bytes(held) for node in drawn.nodes for held in node.outputs.values())
     if status == SAME:

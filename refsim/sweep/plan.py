@@ -42,7 +42,7 @@ class Chunk:
     """Some configurations of an operator, of random graphs (`GRAPHS`), or of a model file, on some variants.
 
     ``strict``: kernels of other builds have to follow the configuration's profile, too. ``shrink``: a failure is made
-    smaller before it is reported.
+    smaller before it is reported. ``repeats``: how many times more each configuration runs on the same data.
     """
 
     subject: str
@@ -54,6 +54,7 @@ class Chunk:
     strict: bool = False
     shrink: bool = True
     model: bool = False
+    repeats: int = 0
 
     @property
     def whole(self) -> bool:
@@ -91,6 +92,7 @@ class SweepPlan:
     profiles: tuple[Profile, ...] = PROFILES
     strict: bool = False
     seed: int = 0
+    repeats: int = 0
 
     @property
     def total(self) -> int:
@@ -100,6 +102,7 @@ class SweepPlan:
     def chunks(self) -> Iterator[Chunk]:
         """All work, one chunk of each subject after the other, so that every subject soon has some."""
         whole = Chunk("", 0, 0, self.seed, self.profiles, self.variants, self.strict)
+        whole = replace(whole, repeats=self.repeats)
         operators = {subject: count for subject, count in self.configurations.items() if subject != GRAPHS}
         yield from _in_turn(operators, SIZE, whole)
         yield from _in_turn({GRAPHS: self.configurations.get(GRAPHS, 0)}, GRAPHS_SIZE, whole)
@@ -112,6 +115,7 @@ class SweepPlan:
             "profiles": [asdict(profile) for profile in self.profiles],
             "strict": self.strict,
             "sources": sources,
+            **({"repeats": self.repeats} if self.repeats else {}),
         }
 
 

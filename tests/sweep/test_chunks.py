@@ -13,9 +13,11 @@ from examples import BINARY, UNARY
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, FormatError, RefsimError
+from refsim.core.qmath import CANONICAL
 from refsim.core.rng import Rng
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR
+from refsim.golden.judge import SAME
 from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
@@ -182,3 +184,30 @@ def test_what_cannot_be_bound_is_no_smaller_case() -> None:
         raise FormatError("here", "no")
 
     assert shrunk(case, fails) == case
+
+
+class Fickle(EmulatedExecutor):
+    """Right, but for one byte of the third call and of each third after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls = 0
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        out = super().run_prepared(prepared, inputs)
+        self.calls += 1
+        if self.calls % 3 == 0:
+            out.raw[0] ^= 1
+        return out
+
+
+@pytest.mark.parametrize(("repeats", "different"), [(0, 0), (1, 0), (2, 1)])
+def test_repeats_find_an_executor_that_is_wrong_now_and_then(
+    monkeypatch: pytest.MonkeyPatch, repeats: int, different: int
+) -> None:
+    fickle = Fickle()
+    monkeypatch.setattr(executors, "executor_named", lambda name, threads: fickle)
+    found = plan(1, UNARY.name, repeats=repeats, profiles=(CANONICAL,))
+    (chunk,) = found.chunks()
+    (outcome,) = ChunkRunner().run(replace(chunk, shrink=False))
+    assert (outcome.statuses[SAME], outcome.statuses[DIFFERENT]) == (1 - different, different)

@@ -1,0 +1,72 @@
+"""Which calls of a kernel change from run to run: the large ones, those behind some operator, or any."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from refsim.core.buffer import PackedBuffer
+from refsim.device.verdicts import WRONG, Triage
+
+
+@dataclass(frozen=True)
+class Tendency:
+    """Of ``calls`` of ``operator``, ``changing`` are wrong in some runs, and not alike in all.
+
+    ``least``: elements of the smallest that changes, where all that do not are smaller; else 0. ``behind``: the
+    operators that stand in front of those that change, and of none that does not; ``before``: those behind them.
+    """
+
+    operator: str
+    changing: int
+    calls: int
+    least: int = 0
+    behind: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+def tendency(runs: Sequence[Triage]) -> Tendency | None:
+    """Of the operator with most calls that change; None if none does."""
+    changing = _changing(runs)
+    rows = [v.row for v in runs[0].verdicts]
+    counts = Counter(row.operator for row in rows if row.output in changing)
+    if not counts:
+        return None
+    operator = counts.most_common(1)[0][0]
+    split: tuple[list[int], list[int]] = ([], [])
+    for at, row in enumerate(rows):
+        if row.operator == operator:
+            split[row.output not in changing].append(at)
+    yes, no = split
+    if not no:
+        return Tendency(operator, len(yes), len(yes))
+    sizes = [[_elements(runs[0], rows[at].output) for at in some] for some in split]
+    least = min(sizes[0]) if min(sizes[0]) > max(sizes[1]) else 0
+
+    def beside(step: int) -> tuple[str, ...]:
+        near = [
+            {rows[at + step].operator if 0 <= at + step < len(rows) else "" for at in some} for some in split
+        ]
+        return () if near[0] & near[1] else tuple(sorted(near[0]))
+
+    return Tendency(operator, len(yes), len(yes) + len(no), least, beside(-1), beside(1))
+
+
+def _changing(runs: Sequence[Triage]) -> set[str]:
+    """The values whose operators are wrong in some runs, and not alike in all."""
+    wrong: set[str] = set()
+    texts: dict[str, set[str]] = {}
+    for run in runs:
+        for v in run.verdicts:
+            texts.setdefault(v.row.output, set()).add(v.text)
+            if v.kind == WRONG:
+                wrong.add(v.row.output)
+    return {value for value in wrong if len(texts[value]) > 1}
+
+
+def _elements(run: Triage, value: str) -> int:
+    held = run.collected.held.get(value)
+    if held is None:
+        return 0
+    return held.desc.numel if isinstance(held, PackedBuffer) else held.size
