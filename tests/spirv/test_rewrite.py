@@ -46,6 +46,7 @@ def test_extents_come_behind_all_constants_of_the_module() -> None:
     assert min(for_kompute(module, spec_count=7).extent_ids[2]) == 7
 
 
+@pytest.mark.few(30)
 @pytest.mark.parametrize("path", COMMITTED, ids=lambda path: path.stem)
 def test_committed_modules_stay_valid_behind_a_guard(path: Path) -> None:
     code = path.read_bytes()
