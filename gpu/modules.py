@@ -38,6 +38,7 @@ from refsim.ops.base.host.choice import VARIANTS
 from refsim.ops.base.module_call import (
     TEXTURE_2D,
     Bind,
+    Host,
     HostFeatures,
     ModuleCall,
     ModuleDispatch,
@@ -136,6 +137,7 @@ class ModuleExecutor(Executor):
         self.folder = ModuleFolder(path)
         self.ours = KomputeExecutor(self.options.index)
         self.features = HostFeatures.of(self.ours.device.info, self.options.variant, self.options.images)
+        self.host = Host(self.features, self.folder, self.rows)
         self.pipelines = ModulePipelines(self.ours.device, self.folder)
         self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
         self._version: object = None
@@ -173,7 +175,7 @@ class ModuleExecutor(Executor):
         return found
 
     def _steps(self, call: Call) -> list[ModuleDispatch]:
-        found = dispatches(call, self.features, self.folder, self.rows)
+        found = dispatches(call, self.host)
         last = _output(found)
         if last is not None and last.desc is not None and last.desc.sizes_whcn != call.out.sizes_whcn:
             what = f"a host runs it within another operator only, and then writes {last.desc}"
@@ -193,7 +195,7 @@ class ModuleExecutor(Executor):
 
     def written(self, call: Call) -> WrittenOutput | None:
         try:
-            return written(call, self.features, self.folder, self.rows)
+            return written(call, self.host)
         except UnknownOperatorError:
             return None
 
@@ -287,7 +289,7 @@ class ModuleExecutor(Executor):
         """The dispatches, after the folder's packing modules gave the texels that they bind; FormatError otherwise."""
         bound = {bind.what: bind for step in steps for bind in step.binds if bind.words is not None}
         compared = set()
-        for packer in packing_dispatches(call, self.features, self.folder, self.rows):
+        for packer in packing_dispatches(call, self.host):
             self.pipelines.check(packer)
             for name, words in self.pipelines.run(packer, {}).items():
                 bind = bound[name.partition(":")[2]]

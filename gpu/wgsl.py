@@ -27,6 +27,7 @@ from refsim.formats import kernels, wgsl
 from refsim.graph.graph import Graph
 from refsim.ops.base.module_call import (
     UNIFORM,
+    Host,
     HostFeatures,
     ModuleDispatch,
     WrittenOutput,
@@ -99,12 +100,16 @@ class WgslExecutor(Executor):
     def device_info(self) -> DeviceInfo:
         return self.device.info
 
+    @property
+    def _host(self) -> Host:
+        return Host(self.features, set(self.folder), self.rows)
+
     def dispatches(self, call: Call) -> list[ModuleDispatch]:
         """What a host dispatches; UnknownOperatorError if no kernel takes the call."""
         self.folder.refresh()
         if self.rows.get(call.op.name) is None:
             raise UnknownOperatorError(call.op.name, "the folder has no kernel for it")
-        return dispatches(call, self.features, set(self.folder), self.rows)
+        return dispatches(call, self._host)
 
     def source(self, call: Call) -> Source:
         try:
@@ -117,7 +122,7 @@ class WgslExecutor(Executor):
         if not is_laid_flat(call):  # whose words are others than the kernel's
             return None
         try:
-            return written(call, self.features, set(self.folder), self.rows)
+            return written(call, self._host)
         except UnknownOperatorError:
             return None
 

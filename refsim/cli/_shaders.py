@@ -59,7 +59,7 @@ def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
     """Whether a module runs, and what runs instead."""
     if row.variant == inventory.PACKS:
         return "no, refsim packs"
-    taken = inventory.chosen(row.operator, build.features, build.interfaces, build.own)
+    taken = inventory.chosen(row.operator, build.host)
     if row.module in taken:
         return "yes"
     if row.state == inventory.FOUND and not once:

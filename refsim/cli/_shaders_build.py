@@ -34,6 +34,7 @@ from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
 from refsim.ops.base.module_call import (
     DeclaredInterface,
+    Host,
     HostFeatures,
     ModuleDispatch,
     dispatches,
@@ -164,31 +165,29 @@ class Build:
         words += ["--images"] if self.features.float_images else []
         return [*words, *self._options]
 
+    @property
+    def host(self) -> Host:
+        """The host that calls the modules."""
+        return Host(self.features, self.interfaces, self.own)
+
     def geometry(self, call: Call) -> Geometry | None:
         """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
         try:
-            return Geometry.of(call, written(call, self.features, self.interfaces, self.own))
+            return Geometry.of(call, written(call, self.host))
         except (UnknownOperatorError, ParameterError):
             return None
 
     @property
     def taken(self) -> set[str]:
         """The modules that run here."""
-        return {
-            name
-            for op in self.operators
-            for name in inventory.chosen(op, self.features, self.interfaces, self.own)
-        }
+        return {name for op in self.operators for name in inventory.chosen(op, self.host)}
 
     def others(self) -> list[tuple[str, bool, list[str]]]:
         """(variant, images, operators) of further runs, which take modules that this one does not."""
         found, seen = [], self.taken
         for variant, images in (("fallback", False), ("unsigned", False), ("", True)):
-            features = replace(self.features, variant=variant, float_images=images)
-            fresh = {
-                op: {*inventory.chosen(op, features, self.interfaces, self.own)} - seen
-                for op in self.operators
-            }
+            host = replace(self.host, features=replace(self.features, variant=variant, float_images=images))
+            fresh = {op: {*inventory.chosen(op, host)} - seen for op in self.operators}
             operators = [op for op, names in fresh.items() if names and OPS[op].expand is None]
             if operators:
                 found.append((variant, images, operators))
@@ -197,7 +196,7 @@ class Build:
 
     def refusal(self, call: Call) -> str | None:
         """Why the modules do not compute a call, so that a kernel of ours would run; None if they do."""
-        return why_not(call, self.features, self.interfaces, self.own)
+        return why_not(call, self.host)
 
     def takes(self, call: Call) -> bool:
         """Whether the modules compute a call."""
@@ -206,14 +205,14 @@ class Build:
     def steps(self, call: Call) -> list[ModuleDispatch]:
         """What a host dispatches for a call; none where a kernel of ours computes it."""
         try:
-            return dispatches(call, self.features, self.interfaces, self.own)
+            return dispatches(call, self.host)
         except (UnknownOperatorError, ParameterError):
             return []
 
     def writer(self, call: Call) -> str:
         """The module that writes a call's output; empty if a kernel of ours does."""
         try:
-            return written(call, self.features, self.interfaces, self.own).shader
+            return written(call, self.host).shader
         except (UnknownOperatorError, ParameterError):
             return ""
 

@@ -30,7 +30,7 @@ from refsim.ops.base.host.order import ordered
 from refsim.ops.base.host.row import ModuleCall, Own, PlainWords, Shader
 from refsim.ops.base.host.weights import PACKINGS, Packing
 from refsim.ops.base.host.words import CallSite
-from refsim.ops.base.module_call import WrittenOutput, dispatches, written
+from refsim.ops.base.module_call import Host, WrittenOutput, dispatches, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.flat import call as flat
@@ -82,7 +82,7 @@ def written_flat(call: Call) -> WrittenOutput | None:
     if not flat.is_laid_flat(call):
         return None
     try:
-        return written(call, rows=_upstream_wgsl())
+        return written(call, Host(rows=_upstream_wgsl()))
     except (UnknownOperatorError, ParameterError):
         return None
 
@@ -336,7 +336,7 @@ class _Table:
             "bindings": replace(row, push=(), spec=(), global_size=size, local_size=local_size),
         }
         for key, part in steps.items():
-            self._asked(key, lambda rows: dispatches(self.site.call, rows=rows), {self.op.name: part})
+            self._asked(key, dispatches, self.site.call, Host(rows={self.op.name: part}))
         known = [*self.site.tensors, *self.site.call.consts]
         for name in self.table.get("images", ()):
             if name not in known:

@@ -13,8 +13,7 @@ from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
-from refsim.ops.base.host.choice import Host
-from refsim.ops.base.module_call import Available, HostFeatures, ModuleCall, Shader
+from refsim.ops.base.module_call import Host, ModuleCall, Shader
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 
@@ -181,12 +180,12 @@ def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NO
     return sorted(operators, key=lambda op: -ages[op])
 
 
-def chosen(op: str, features: HostFeatures, available: Available, own: Rows = NONE) -> tuple[str, ...]:
-    """The modules of a folder that a device of these features takes for an operator, for some of its calls."""
+def chosen(op: str, host: Host) -> tuple[str, ...]:
+    """The modules that a host takes for an operator, for some of its calls."""
     found: dict[str, None] = {}
-    rows = {name: replace(row, refuses=None) for name, row in own.items()}
-    for kernel in computing(op, own):
+    rows = {name: replace(row, refuses=None) for name, row in host.rows.items()}
+    for kernel in computing(op, host.rows):
         for call in _sampled(kernel):
             with suppress(UnknownOperatorError):
-                found[Host(features, available, rows).choose(call).name] = None
+                found[replace(host, rows=rows).choose(call).name] = None
     return tuple(found)

@@ -12,7 +12,7 @@ from refsim.golden.rules import case, case_name
 from refsim.golden.telling import TellingCase
 from refsim.modules.flat import fitted
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.module_call import why_not
+from refsim.ops.base.module_call import Host, why_not
 from refsim.ops.base.registry import OPS
 from refsim.ops.flat.call import laid_flat
 
@@ -21,7 +21,7 @@ ROWS = read(UPSTREAM_WGSL, {})
 
 def drawn(op: str) -> BoundCase:
     one = TellingCase(case_name(op, 3), op, case(op, 3))
-    return fitted(one, lambda call: why_not(call, rows=ROWS) is None).bound
+    return fitted(one, lambda call: why_not(call, Host(rows=ROWS)) is None).bound
 
 
 @pytest.mark.parametrize("op", ROWS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from refsim.ops.base.host.order import ordered
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE, MATRIX, WINDOW, add_offset
 from refsim.ops.base.host.words import CallSite
-from refsim.ops.base.module_call import HostFeatures, disagreements, dispatches, why_not
+from refsim.ops.base.module_call import Host, disagreements, dispatches, why_not
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.spirv.module import Module
@@ -60,7 +61,7 @@ def test_a_row_becomes_a_dispatch() -> None:
     folder, rows = kernels.rows_of(RIGHT)
     call = call_of(POINTWISE, **FIVE)
     declared = {"pointwise": interface(Module.parse((RIGHT / "pointwise.spv").read_bytes(), "pointwise"))}
-    (step,) = dispatches(call, HostFeatures(), declared, rows)
+    (step,) = dispatches(call, Host(available=declared, rows=rows))
     assert folder == str(RIGHT) and step.shader == "pointwise"
     push = np.frombuffer(step.push, "<i4")
     assert push[:13].tolist() == [9, 7, 2, 8, 5, *call.descs["x"].strides_whcn, *call.out.strides_whcn]
@@ -75,9 +76,7 @@ def test_a_row_becomes_a_dispatch() -> None:
 
 def test_a_block_of_plain_words() -> None:
     _, rows = kernels.rows_of(RIGHT)
-    (step,) = dispatches(
-        call_of(SUM), rows={SUM: rows[SUM].__class__(**{**vars(rows[SUM]), "refuses": None})}
-    )
+    (step,) = dispatches(call_of(SUM), Host(rows={SUM: replace(rows[SUM], refuses=None)}))
     block = step.binds[0]
     assert block.storage == "uniform" and block.words is not None and block.count == 24
     assert block.words[:4].tolist() == [7, 3, 2, 2]
@@ -90,7 +89,7 @@ def test_refsims_own_shader_is_launched_as_refsim_does(tmp_path: Path) -> None:
     _, rows = kernels.rows_of(tmp_path)
     call = call_of(POINTWISE, **FIVE)
     launch = call.dispatches()[0].launch
-    (step,) = dispatches(call, rows=rows)
+    (step,) = dispatches(call, Host(rows=rows))
     assert step.shader == "mine" and step.grid == launch.grid and step.local == launch.local
     assert list(step.spec_words.values()) == [*launch.local, *launch.tile, *launch.spec]
     push = np.frombuffer(step.push, "<u4")[: len(launch.push)]
@@ -106,7 +105,7 @@ def test_calls_that_the_kernel_does_not_take() -> None:
     for seed in range(60):
         for op in (POINTWISE, SUM):
             call = bind(OPS[op].sample(Rng(seed))).call
-            reason = why_not(call, rows=rows)
+            reason = why_not(call, Host(rows=rows))
             legal = {name: rows[op].own.layouts.get(name, ()) for name in call.tensors}  # type: ignore[union-attr]
             fits = all(str(desc.layout) in legal[name] for name, desc in call.tensors.items())
             fits = fits and getattr(call.params, "groups", 1) == 1
@@ -246,7 +245,7 @@ def test_both_sides_of_a_disagreement_are_shown(folder: Path, right: str, wrong:
     (folder / kernels.NAME).write_text(text.replace(right, wrong, 1))
     _, rows = kernels.rows_of(folder)
     declared = interface(Module.parse((RIGHT / "pointwise.spv").read_bytes(), "pointwise"))
-    (step,) = dispatches(call_of(POINTWISE, **FIVE), rows=rows)
+    (step,) = dispatches(call_of(POINTWISE, **FIVE), Host(rows=rows))
     assert message in "; ".join(disagreements(step, declared))
 
 

@@ -19,7 +19,7 @@ from refsim.formats.recordings import RecordedKernel, Recording, read
 from refsim.ops.base import module_call
 from refsim.ops.base.binding import bind
 from refsim.ops.base.host import tensor
-from refsim.ops.base.module_call import HostFeatures, ModuleDispatch
+from refsim.ops.base.module_call import Host, HostFeatures, ModuleDispatch
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
@@ -60,7 +60,7 @@ def test_recordings_bind() -> None:
 
 @each(CALLS)
 def test_kernels_and_sizes_are_those_recorded(recording: Recording, call: Call) -> None:
-    steps = module_call.dispatches(call, HostFeatures(float_images=bool(images(recording))))
+    steps = module_call.dispatches(call, Host(HostFeatures(float_images=bool(images(recording)))))
     recorded = [entry for entry in recording.kernels if "nchw" not in entry.shader]
     assert [kernel(step) for step in steps] == recorded
 
@@ -103,7 +103,7 @@ def test_the_module_that_a_device_and_a_folder_allow() -> None:
     call = next(call for recording, call in CALLS if recording.op == "q8ta_conv2d_pw")
 
     def chosen(features: HostFeatures, *names: str) -> str:
-        return module_call.dispatches(call, features, names or None)[0].shader
+        return module_call.dispatches(call, Host(features, names or None))[0].shader
 
     assert chosen(HostFeatures()) == "q8ta_conv2d_pw_float"
     assert chosen(HostFeatures(dot_product=False)) == "q8ta_conv2d_pw_fallback_float"
@@ -139,12 +139,12 @@ def test_packing_by_hand() -> None:
     assert source.words is not None
     assert np.array_equal(source.words.view(np.int8).reshape(6, 32), call.consts["weight"])
     assert (image.global_size, image.local, image.spec) == ((4, 6, 1), (4, 16, 1), ())
-    assert module_call.packing_dispatches(call, available=["q8ta_conv2d_float"]) == []
+    assert module_call.packing_dispatches(call, Host(available=["q8ta_conv2d_float"])) == []
 
 
 def test_an_im2col_convolution_packs_a_matrix() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
-    first, _ = module_call.packing_dispatches(call, HostFeatures(unsigned_dot=True))
+    first, _ = module_call.packing_dispatches(call, Host(HostFeatures(unsigned_dot=True)))
     assert first.shader == "pack_q8_linear_weight_unsigned_texture2d"
     rows, k = np.asarray(call.consts["weight"]).shape
     assert struct.unpack("<6i", first.push) == (4 * -(-rows // 4), k // 4, 1, 1, k, rows)
@@ -178,7 +178,7 @@ def test_push_words_tell_the_release() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     n, _, h, w = call.out.shape
     assert n == 2
-    early, late = module_call.dispatches(call, available=EARLY), module_call.dispatches(call, available=LATE)
+    early, late = (module_call.dispatches(call, Host(available=names)) for names in (EARLY, LATE))
     assert early[0].binds[0].desc is not None and late[0].binds[0].desc is not None
     k = early[0].binds[0].desc.shape[0]
     assert early[0].binds[0].desc.shape == (k, h, -(-w // 4) * 4)
@@ -189,7 +189,7 @@ def test_push_words_tell_the_release() -> None:
     assert [step.global_size[2] for step in (early[1], late[1])] == [h, n * h]
     assert late[1].spec == (*early[1].spec, 1)
     alone = bind(OPS["q8ta_conv2d_pw"].cases.example).call
-    assert module_call.dispatches(alone, available=LATE)[0].spec[-1] == 0
+    assert module_call.dispatches(alone, Host(available=LATE))[0].spec[-1] == 0
 
 
 def test_a_module_that_came_later_tells_the_release() -> None:
@@ -198,8 +198,8 @@ def test_a_module_that_came_later_tells_the_release() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     n, _, h, _ = call.out.shape
     early, middle = (
-        module_call.dispatches(call, available=EARLY),
-        module_call.dispatches(call, available=folder),
+        module_call.dispatches(call, Host(available=EARLY)),
+        module_call.dispatches(call, Host(available=folder)),
     )
     assert early[0].binds[0].desc is not None and middle[0].binds[0].desc is not None
     assert middle[0].binds[0].desc.shape == (n, *early[0].binds[0].desc.shape)
@@ -209,21 +209,24 @@ def test_a_module_that_came_later_tells_the_release() -> None:
     assert [step.global_size[2] for step in (early[1], middle[1])] == [h, n * h]
     alone = bind(OPS["q8ta_im2col"].cases.example).call
     assert (
-        module_call.why_not(alone, available=EARLY) and module_call.why_not(alone, available=folder) is None
+        module_call.why_not(alone, Host(available=EARLY))
+        and module_call.why_not(alone, Host(available=folder)) is None
     )
     # what declares more push words is from the release after it
-    late = module_call.dispatches(call, available=LATE | {"q8ta_conv2d_pw_unsigned_float": Declared(28)})
-    assert late == module_call.dispatches(call, available=LATE)
+    late = module_call.dispatches(
+        call, Host(available=LATE | {"q8ta_conv2d_pw_unsigned_float": Declared(28)})
+    )
+    assert late == module_call.dispatches(call, Host(available=LATE))
 
 
 def test_a_module_that_tells_nothing_follows_one_that_does() -> None:
     call = convolution(5, 6)
-    (early,), (late,) = (module_call.dispatches(call, available=folder) for folder in (EARLY, LATE))
+    (early,), (late,) = (module_call.dispatches(call, Host(available=folder)) for folder in (EARLY, LATE))
     assert (early.global_size, late.global_size) == ((3, 4, 2), (3, 8, 2))
-    assert module_call.dispatches(call, HostFeatures(later=True)) == [late]
-    assert module_call.dispatches(call, HostFeatures(later=False), LATE) == [early]
+    assert module_call.dispatches(call, Host(HostFeatures(later=True))) == [late]
+    assert module_call.dispatches(call, Host(HostFeatures(later=False), LATE)) == [early]
     main = replace(call, target=Target(runtime=runtime("main").behaviour))
-    assert module_call.dispatches(main, available=EARLY) == [late]
+    assert module_call.dispatches(main, Host(available=EARLY)) == [late]
 
 
 def test_what_a_module_declares_beyond_its_host() -> None:
@@ -261,10 +264,10 @@ def test_the_kernels_of_our_own_declare_what_the_host_gives() -> None:
             HostFeatures(float_images=True),
             HostFeatures(unsigned_dot=True, max_texture2d=1),
         ):
-            if module_call.why_not(call, features, declared):
+            if module_call.why_not(call, Host(features, declared)):
                 continue
-            steps = module_call.dispatches(call, features, declared)
-            for step in (*steps, *module_call.packing_dispatches(call, features, declared)):
+            steps = module_call.dispatches(call, Host(features, declared))
+            for step in (*steps, *module_call.packing_dispatches(call, Host(features, declared))):
                 assert module_call.disagreements(step, declared[step.shader]) == []
                 used.add(step.shader)
     assert used == set(declared)

@@ -26,7 +26,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.host import tensor, words
 from refsim.ops.base.host.weights import PACKINGS
-from refsim.ops.base.module_call import HostFeatures, ModuleCall, Shader
+from refsim.ops.base.module_call import Host, HostFeatures, ModuleCall, Shader
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 
@@ -68,7 +68,7 @@ def test_any_call_becomes_dispatches(name: str, later: bool, seed: int) -> None:
         return
     for images in (False, True):
         made = {"x", "a", "b"}
-        for step in module_call.dispatches(call, HostFeatures(later=later, float_images=images)):
+        for step in module_call.dispatches(call, Host(HostFeatures(later=later, float_images=images))):
             assert all(0 <= word < 1 << 32 for word in step.spec)
             assert min(step.global_size) > 0 and prod(step.local) == 64
             assert [bind.writes for bind in step.binds].count(True) == 1
@@ -222,7 +222,7 @@ def test_packed_linear_weights(seed: int, name: str) -> None:
 def test_unsigned_weights_are_128_higher() -> None:
     call = bind(OPS["q8ta_conv2d_im2col"].cases.example).call
     signed, unsigned = (
-        module_call.dispatches(call, HostFeatures(unsigned_dot=is_unsigned))[1].binds[2]
+        module_call.dispatches(call, Host(HostFeatures(unsigned_dot=is_unsigned)))[1].binds[2]
         for is_unsigned in (False, True)
     )
     assert signed.words is not None and unsigned.words is not None
@@ -255,7 +255,7 @@ def relu() -> Call:
 
 
 def test_rows_of_other_kernels_use_the_same_words() -> None:
-    (step,) = module_call.dispatches(relu(), available=["mine"], rows={"q8ta_relu": OWN})
+    (step,) = module_call.dispatches(relu(), Host(available=["mine"], rows={"q8ta_relu": OWN}))
     assert [(entry.what, entry.writes) for entry in step.binds] == [
         ("x", False),
         ("out", True),
@@ -269,7 +269,7 @@ def test_rows_of_other_kernels_use_the_same_words() -> None:
 def test_a_row_of_its_own_replaces_what_an_operator_expands_to() -> None:
     call = bind(OPS["q8ta_conv2d"].sample(Rng(1))).call
     row = replace(OWN, bindings=("out", "x", "weight", "conv_params"), push=(), spec=())
-    (step,) = module_call.dispatches(call, rows={"q8ta_conv2d": row})
+    (step,) = module_call.dispatches(call, Host(rows={"q8ta_conv2d": row}))
     assert step.shader == "mine"
     assert step.binds[2].words is not None
     assert (
@@ -298,7 +298,7 @@ def test_a_row_of_its_own_replaces_what_an_operator_expands_to() -> None:
 )
 def test_wrong_words_are_named(change: dict[str, Any], got: str | None) -> None:
     with pytest.raises(ParameterError) as caught:
-        module_call.dispatches(relu(), rows={"q8ta_relu": replace(OWN, **change)})
+        module_call.dispatches(relu(), Host(rows={"q8ta_relu": replace(OWN, **change)}))
     assert caught.value.got == got
 
 
@@ -319,9 +319,9 @@ def test_calls_that_a_host_refuses(shape: tuple[int, ...], upscale: int, reason:
 def test_images_hold_four_dims() -> None:
     x = {"x": ((2, 1, 2, 3, 5), "WIDTH_PACKED")}
     call = bind(Case("q8ta_quantize", dict(scale=0.5, zp=1), x, "4W")).call
-    (step,) = module_call.dispatches(call, HostFeatures(float_images=True))
+    (step,) = module_call.dispatches(call, Host(HostFeatures(float_images=True)))
     assert step.shader == "q8ta_quantize_buffer_float"
-    assert module_call.why_not(call, available=["q8ta_quantize_texture3d_float"]) == (
+    assert module_call.why_not(call, Host(available=["q8ta_quantize_texture3d_float"])) == (
         "q8ta_quantize: no module computes it; need q8ta_quantize_buffer_float"
     )
 
@@ -331,7 +331,7 @@ def test_windows_of_a_batch_are_a_part_of_a_convolution_only() -> None:
     alone = bind(OPS["q8ta_im2col"].cases.example).call
     assert alone.out.shape[0] == 2
     assert "its host writes a part of the output only" in str(module_call.why_not(alone))
-    assert module_call.why_not(alone, HostFeatures(later=True)) is None
+    assert module_call.why_not(alone, Host(HostFeatures(later=True))) is None
     assert module_call.why_not(bind(OPS["q8ta_conv2d_im2col"].cases.example).call) is None
 
 

@@ -11,7 +11,7 @@ from refsim.core.buffer import offsets
 from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.module_call import HostFeatures, dispatches, why_not, written
+from refsim.ops.base.module_call import Host, HostFeatures, dispatches, why_not, written
 from refsim.ops.base.registry import OPS
 
 WITH_ROWS = sorted(name for name, op in OPS.items() if op.upstream.module is not None)
@@ -22,13 +22,13 @@ MOST_WORDS = 16
 @pytest.mark.parametrize("images", [False, True], ids=["buffers", "images"])
 @pytest.mark.parametrize("op", WITH_ROWS)
 def test_every_word_has_a_writer_in_the_launch(op: str, images: bool) -> None:
-    features = HostFeatures(float_images=images)
+    host = Host(HostFeatures(float_images=images))
     for number in range(0, 8 * len(OPS[op].layouts), 7):
         call = bind(case(op, number)).call
-        if max(len(desc.shape) for desc in call.tensors.values()) > 4 or why_not(call, features):
+        if max(len(desc.shape) for desc in call.tensors.values()) > 4 or why_not(call, host):
             continue
-        last = dispatches(call, features)[-1]
-        found = written(call, features)
+        last = dispatches(call, host)[-1]
+        found = written(call, host)
         assert (found.shader, found.global_size, found.local) == (last.shader, last.global_size, last.local)
         assert found.items.shape == (3, call.out.words) and found.items.min() >= 0
         assert (found.items.max(axis=1) < np.array(found.global_size)).all(), (number, found.global_size)

@@ -27,6 +27,7 @@ __all__ = [
     "Available",
     "Bind",
     "DeclaredInterface",
+    "Host",
     "HostFeatures",
     "ModuleCall",
     "ModuleDispatch",
@@ -41,6 +42,8 @@ __all__ = [
     "written",
 ]  # fmt: skip
 
+#: A host with every module, and a device that has everything.
+THIS = Host()
 BUFFER, UNIFORM, TEXTURE_2D, TEXTURE_3D = "buffer", "uniform", "texture2d", "texture3d"
 
 
@@ -92,32 +95,20 @@ class ModuleDispatch:
         return (x, y, z)
 
 
-def dispatches(
-    call: Call,
-    features: HostFeatures | None = None,
-    available: Available = None,
-    rows: Mapping[str, ModuleCall] | None = None,
-) -> list[ModuleDispatch]:
+def dispatches(call: Call, host: Host = THIS) -> list[ModuleDispatch]:
     """The dispatches with which a host computes a call, in order. A global size with a 0 gives none.
 
-    ``rows`` replace those of operators, by name. Raises UnknownOperatorError if there is no row or no module,
-    ParameterError for a word that a row may not have.
+    Raises UnknownOperatorError if there is no row or no module, ParameterError for a word that a row may not have.
     """
-    host = Host(features or HostFeatures(), available, rows or {})
     made: dict[str, TensorDesc] = {}  # what steps before this one wrote, as the host sees it
     found = (_dispatch(host, step, made) for step in _steps(host, call))
     return [step for step in found if step is not None]
 
 
-def why_not(
-    call: Call,
-    features: HostFeatures | None = None,
-    available: Available = None,
-    rows: Mapping[str, ModuleCall] | None = None,
-) -> str | None:
+def why_not(call: Call, host: Host = THIS) -> str | None:
     """Why modules cannot compute a call; None if they can."""
     try:
-        dispatches(call, features, available, rows)
+        dispatches(call, host)
     except UnknownOperatorError as error:
         return str(error)
     return None
@@ -240,14 +231,8 @@ class WrittenOutput:
     items: np.ndarray
 
 
-def written(
-    call: Call,
-    features: HostFeatures | None = None,
-    available: Available = None,
-    rows: Mapping[str, ModuleCall] | None = None,
-) -> WrittenOutput:
+def written(call: Call, host: Host = THIS) -> WrittenOutput:
     """Who writes the output of a call. Raises what `dispatches` raises."""
-    host = Host(features or HostFeatures(), available, rows or {})
     made: dict[str, TensorDesc] = {}
     *before, last = _steps(host, call)
     for step in before:
@@ -326,17 +311,11 @@ def _packed(host: Host, site: CallSite, name: str) -> Bind:
 # --- the host's own packing ------------------------------------------------------------------------------
 
 
-def packing_dispatches(
-    call: Call,
-    features: HostFeatures | None = None,
-    available: Available = None,
-    rows: Mapping[str, ModuleCall] | None = None,
-) -> list[ModuleDispatch]:
+def packing_dispatches(call: Call, host: Host = THIS) -> list[ModuleDispatch]:
     """The host's own packing modules for the weights of a call, those that there are: to an image and to a buffer.
 
     What each writes to its binding 0, the buffer ``packed:weight``, must be the words that `dispatches` binds.
     """
-    host = Host(features or HostFeatures(), available, rows or {})
     found = []
     for step in _steps(host, call):
         row = host.row(step.call.op)
