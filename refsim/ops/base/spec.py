@@ -197,17 +197,18 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Upstream:
-    """What ET-VK does with the operator, as far as it is not what the operator means."""
+    """What ET-VK does with the operator, where that is more or other than what the operator means."""
 
-    module: ModuleCall | None = (
-        None  # how its host calls its kernel, for executors that run modules of another build
-    )
-    defects: Sequence[Defect] = ()  # what its kernel is known to do wrong for calls that kernels here take
+    #: how its host calls its kernel, for executors that run modules of another build
+    module: ModuleCall | None = None
+    #: what its kernel is known to do wrong for calls that kernels here take
+    defects: Sequence[Defect] = ()
     #: what its kernel does for input shapes that `define` knows and no kernel here takes
     beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
     #: what it does with an int8 input, which `define` knows, where the kernels take floats
     if_quantized: str | None = None
-    resize: Resize | None = None  # what it gets wrong about the output's shape in a run with another shape
+    #: what it gets wrong about the output's shape in a run with another shape than the bound one
+    resize: Resize | None = None
     resizes: bool = False  # shapes may change between runs
     exported: bool = True  # ExecuTorch's exporter writes the operator; some are known to the runtime alone
 
@@ -220,17 +221,21 @@ class OpSpec:
     serialized: str  # its name in graphs
     family: Family  # what it does with its elements
     args: tuple[Arg, ...]  # in serialized order
-    params: type
-    define: Callable[..., np.ndarray]  # the meaning on NCHW arrays, from (params, target, **arrays)
+    params: type  # the dataclass of its scalar arguments
+
+    # what it computes: `define` means it, `kernel` does it on words
+    define: Callable[..., np.ndarray]  # (params, target, **arrays) on NCHW arrays
     #: (params, shapes, consts, declared): the shape of the output; ``declared`` is what a graph says, or None
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
     cases: CaseRule
     kernel: Kernel | None = None
-    expand: Callable[[Call], Sequence[Part]] | None = None  # a composite's calls; it has no kernel
+    expand: Callable[[Call], Sequence[Part]] | None = None  # what a composite has instead: the calls in it
     upstream: Upstream = Upstream()
+
+    # what it takes
     check: Callable[[Call], None] | None = None  # raises where arguments do not fit each other
-    prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of  # a constant as the kernel reads it
+    prepack: Callable[[Call, str, np.ndarray], np.ndarray] = _words_of  # a constant as kernels read it
     sync: tuple[str, ...] = ()  # tensors whose PackedDimInfo must be equal
     #: (params, in, out, target): what an unresolved input layout becomes
     input_layout: Callable[[Any, tuple[int, ...], tuple[int, ...], Target], Layout] | None = None
@@ -239,14 +244,14 @@ class OpSpec:
     max_rank: int = 4
     aliases: tuple[str, ...] = ()  # other names under which graphs hold it
     siblings: tuple[str, ...] = ()  # the operators that compute the later outputs, from the same arguments
+
+    # what others ask for
     epilogue: Epilogue | None = None  # how it ends an integer sum
-    affine: Callable[[Any], Affine | None] | None = (
-        None  # int8 to int8: its arithmetic; None if bytes only move
-    )
+    #: the arithmetic of an operator from int8 to int8; None for parameters with which bytes only move
+    affine: Callable[[Any], Affine | None] | None = None
     int4: GroupedWeight | None = None  # how it uses 4-bit weights
-    matrix: Callable[[Call], MatrixProblem] | None = (
-        None  # a call as one product, for devices that multiply matrices
-    )
+    #: a call as one matrix product, for devices that multiply matrices
+    matrix: Callable[[Call], MatrixProblem] | None = None
     clamps: bool = False  # its kernel clamps to `Call.bounds` though it has no epilogue
     picks: bool = False  # a composite that stands for one of several operators, chosen for each call
     transposed: bool = False  # a convolution that spreads its input
