@@ -11,10 +11,10 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
@@ -26,6 +26,7 @@ from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.pte.schema import Tensor
 from refsim.formats.reading import json_file
 from refsim.formats.targets import targets
+from refsim.formats.typed_json import Count, Sha256, Sizes, one_of, typed, up_to
 
 SCHEMA = 1
 KIND = "exposed program"
@@ -36,6 +37,7 @@ WORDS, VALUES, PLAIN = "words", "values", "plain"
 WAYS = (WORDS, VALUES, PLAIN)
 #: Characters of a digest that tell two files apart.
 SHORT = 12
+Way = Annotated[str, one_of(*WAYS)]
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,14 @@ class Held:
     runtime chooses the layout. ``node`` None: an input of the delegate. ``facts``: scale and zero point, if known.
     """
 
-    shape: tuple[int, ...]
+    shape: Sizes
     layout: str | None
     dtype: str
-    nbytes: int
+    nbytes: Count
     operator: str = ""
-    node: int | None = None
+    node: Count | None = None
     layouts: tuple[str, ...] = ()
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -62,9 +64,9 @@ class ExposedOutput:
 
     output: str
     dtype: str
-    shape: tuple[int, ...]
+    shape: Sizes
     value: str | None = None
-    way: str | None = None
+    way: Way | None = None
     held: Held | None = None
 
     @property
@@ -84,14 +86,14 @@ class Manifest:
     file: str
     digest: str
     source: str
-    source_digest: str
-    own: int
+    source_digest: Sha256
+    own: Count
     outputs: tuple[ExposedOutput, ...]
-    way: str = WORDS
+    way: Way = WORDS
     share: bool = False
-    fill: int | None = None
-    part: int = 1
-    parts: int = 1
+    fill: Annotated[int, up_to(255)] | None = None
+    part: Count = 1
+    parts: Count = 1
     left_out: Mapping[str, str] = field(default_factory=dict)
     target: str | None = None
 
@@ -223,130 +225,30 @@ def parse(content: Any, where: str) -> Manifest:
             else type(content).__name__
         )
         raise FormatError(where, "not a manifest", got=quote(got), need=f"kind {KIND!r}, schema {SCHEMA}")
-    get = _Fields(content, where)
-    outputs = get.rows("outputs", _output)
-    return Manifest(
-        get.text("file"),
-        get.text("digest"),
-        get.text("source"),
-        get.sha256("source_digest"),
-        get.number("own"),
-        outputs,
-        get.one_of("way", WAYS),
-        get.truth("share"),
-        get.number("fill", 255) if content.get("fill") is not None else None,
-        get.number("part"),
-        get.number("parts"),
-        get.texts("left_out"),
-        None if content.get("target") is None else get.one_of("target", tuple(targets())),
-    )
+    found = typed(Manifest, content, where)
+    if found.target not in (None, *targets()):
+        raise FormatError(f"{where}: target", "unknown", got=quote(found.target), need=", ".join(targets()))
+    return found
 
 
-class _Fields:
-    """The fields of a JSON object, each checked when it is read."""
+@dataclass(frozen=True)
+class _HandRow:
+    """A row of a manifest that was made by hand: an output that holds the bytes of an int8 buffer."""
 
-    def __init__(self, content: Any, where: str) -> None:
-        if not isinstance(content, dict):
-            raise FormatError(where, "not an object", got=type(content).__name__, need="an object")
-        self.content, self.where = content, where
-
-    def fail(self, key: str, need: str) -> FormatError:
-        got = quote(self.content[key]) if key in self.content else "nothing"
-        return FormatError(f"{self.where}: {key}", "does not fit", got=got, need=need)
-
-    def text(self, key: str) -> str:
-        value = self.content.get(key)
-        if not isinstance(value, str):
-            raise self.fail(key, "a text")
-        return value
-
-    def sha256(self, key: str) -> str:
-        """Of a dump that is made from it, `refsim.formats.run_identity` asks for as much."""
-        if len(self.text(key)) != 64:
-            raise self.fail(key, "a SHA-256 of 64 hexadecimal digits")
-        return self.text(key)
-
-    def optional(self, key: str) -> str | None:
-        return None if self.content.get(key) is None else self.text(key)
-
-    def one_of(self, key: str, allowed: tuple[str, ...]) -> str:
-        if self.content.get(key) not in allowed:
-            raise self.fail(key, f"one of {', '.join(allowed)}")
-        return self.text(key)
-
-    def truth(self, key: str) -> bool:
-        value = self.content.get(key)
-        if not isinstance(value, bool):
-            raise self.fail(key, "true or false")
-        return value
-
-    def number(self, key: str, most: int = 2**40) -> int:
-        value = self.content.get(key)
-        if type(value) is not int or not 0 <= value <= most:
-            raise self.fail(key, f"0 to {most}")
-        return value
-
-    def sizes(self, key: str) -> tuple[int, ...]:
-        value = self.content.get(key)
-        if not isinstance(value, list) or any(type(n) is not int or not 0 <= n < 2**31 for n in value):
-            raise self.fail(key, "a list of sizes")
-        return tuple(value)
-
-    def texts(self, key: str) -> dict[str, str]:
-        value = self.content.get(key)
-        if not isinstance(value, dict) or not all(isinstance(v, str) for v in value.values()):
-            raise self.fail(key, "texts by name")
-        return value
-
-    def rows(self, key: str, of: Callable[[Any, str], Any]) -> tuple[Any, ...]:
-        value = self.content.get(key)
-        if not isinstance(value, list):
-            raise self.fail(key, "a list")
-        return tuple(of(row, f"{self.where}: {key}[{number}]") for number, row in enumerate(value))
-
-
-def _output(content: Any, where: str) -> ExposedOutput:
-    get = _Fields(content, where)
-    held = content.get("held")
-    return ExposedOutput(
-        get.text("output"),
-        get.text("dtype"),
-        get.sizes("shape"),
-        get.optional("value"),
-        None if content.get("way") is None else get.one_of("way", WAYS),
-        None if held is None else _held(held, f"{where}: held"),
-    )
-
-
-def _held(content: Any, where: str) -> Held:
-    get = _Fields(content, where)
-    facts = content.get("facts", {})
-    if not isinstance(facts, dict) or not all(isinstance(v, int | float) for v in facts.values()):
-        raise get.fail("facts", "numbers by name")
-    layouts = content.get("layouts", [])
-    if not isinstance(layouts, list) or not all(isinstance(name, str) for name in layouts):
-        raise get.fail("layouts", "a list of names")
-    return Held(
-        get.sizes("shape"),
-        get.optional("layout"),
-        get.text("dtype"),
-        get.number("nbytes"),
-        get.text("operator"),
-        None if content.get("node") is None else get.number("node"),
-        tuple(layouts),
-        facts,
-    )
+    output: str
+    value: str
+    mode: Annotated[str, one_of("raw")]
+    dims: Sizes
+    layout: str
+    bytes: Count
 
 
 def _rows(content: list[Any], where: str, outputs: list[tuple[str, tuple[int, ...]]], file: str) -> Manifest:
     """A list of rows: the outputs that hold packed buffers; all others are the program's own."""
     found: dict[str, tuple[str, Held]] = {}
-    for number, row in enumerate(content):
-        get = _Fields(row, f"{where}: [{number}]")
-        if get.text("mode") != "raw":
-            raise get.fail("mode", "raw")
-        held = Held(get.sizes("dims"), get.text("layout"), "int8", get.number("bytes"))
-        found[get.text("output")] = (get.text("value"), held)
+    for number, listed in enumerate(content):
+        row = typed(_HandRow, listed, f"{where}: [{number}]")
+        found[row.output] = (row.value, Held(row.dims, row.layout, "int8", row.bytes))
     rows = []
     for number, (dtype, shape) in enumerate(outputs):
         value, kept = found.pop(f"out{number}", (None, None))

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from refsim.core import size_limit
 from refsim.core.errors import FormatError
 from refsim.formats.file import quote
-from refsim.formats.limits import sizes
-from refsim.formats.reading import reading
-from refsim.formats.run_identity import RunIdentity, from_sidecar
+from refsim.formats.run_identity import RunIdentity
+from refsim.formats.typed_json import Must, Sizes, typed
 
 SCHEMA = 1
 #: Where case.json says which value of a model the output is.
@@ -31,7 +30,7 @@ class CaseFile:
     name: str
     file: str
     sha256: str
-    shape: tuple[int, ...]
+    shape: Sizes
     layout: str = ""
     dtype: str = ""
 
@@ -54,63 +53,31 @@ class Description:
     inputs: tuple[CaseFile, ...]
     constants: tuple[CaseFile, ...]
     output: CaseFile
-    profile: str | Mapping[str, Any]
+    profile: Annotated[Any, Must(lambda held: isinstance(held, str | dict), "a name, or the fields of one")]
     mali: bool
     seed: int
     style: str
     poison: bool
     note: str
-    run: RunIdentity
-    value: str
+    run: RunIdentity = field(default_factory=RunIdentity)
+    value: str = ""
 
 
 def described(content: Any, where: str) -> Description:
     """The description in a parsed case.json; FormatError or LimitError that names what does not fit."""
-    with reading(where, "not a case", _NEED):
-        if content["schema"] != SCHEMA:
-            raise FormatError(where, "unknown schema", got=quote(content["schema"]), need=SCHEMA)
-        return Description(
-            _text(content, "op", where),
-            {str(key): _value(value) for key, value in content["params"].items()},
-            tuple(_file(row, f"{where}: inputs[{at}]", "layout") for at, row in enumerate(content["inputs"])),
-            tuple(
-                _file(row, f"{where}: constants[{at}]", "dtype")
-                for at, row in enumerate(content["constants"])
-            ),
-            _file(content["output"], f"{where}: output", "layout"),
-            content["profile"] if isinstance(content["profile"], dict) else _text(content, "profile", where),
-            bool(content["mali"]),
-            int(content["seed"]),
-            _text(content, "style", where),
-            bool(content["poison"]),
-            str(content["note"]),
-            from_sidecar(content),
-            str(content.get(VALUE, "")),
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        got = content.get("schema") if isinstance(content, dict) else type(content).__name__
+        raise FormatError(
+            where, "not a case of this schema", got=quote(got), need=f"schema {SCHEMA}; {_NEED}"
         )
-
-
-def _file(row: Any, place: str, kind: str) -> CaseFile:
-    held = CaseFile(
-        _text(row, "name", place),
-        _text(row, "file", place),
-        _text(row, "sha256", place),
-        sizes(f"{place}.shape", row["shape"]),
-        **{kind: _text(row, kind, place)},
-    )
-    if kind == "dtype":
-        if held.dtype not in CONST_DTYPES:
-            raise FormatError(
-                f"{place}: {held.name}", "unknown dtype", got=held.dtype, need=", ".join(CONST_DTYPES)
-            )
-        size_limit.check(f"{place}: {held.name}", held.nbytes)
-    return held
-
-
-def _text(row: Any, key: str, place: str) -> str:
-    if not isinstance(row[key], str):
-        raise FormatError(f"{place}.{key}", "not a text", got=quote(row[key]))
-    return row[key]
-
-
-def _value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    found = typed(Description, content, where)
+    for row in (*found.inputs, found.output):
+        if not row.layout:
+            raise FormatError(f"{where}: {quote(row.name)}", "has no layout", need=_NEED)
+    for row in found.constants:
+        place = f"{where}: {quote(row.name)}"
+        if row.dtype not in CONST_DTYPES:
+            raise FormatError(place, "unknown dtype", got=quote(row.dtype), need=", ".join(CONST_DTYPES))
+        size_limit.check(place, row.nbytes)
+    params = {name: tuple(held) if isinstance(held, list) else held for name, held in found.params.items()}
+    return replace(found, params=params)

@@ -141,7 +141,7 @@ def _entry(name: str, content: dict[str, Any], where: str) -> RecordedBuffer:
     spare = content.get("padding") == "unknown"
     shape = sizes(f"{where}: shape", content["shape"])
     file, value = name.removesuffix(".json") + ".bin", str(content.get("value", ""))
-    return RecordedBuffer(file, shape, named, spare, from_sidecar(content), value)
+    return RecordedBuffer(file, shape, named, spare, from_sidecar(content, where), value)
 
 
 def _layout(name: str | int, where: str) -> Layout:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from refsim.formats.file import read_file
+from refsim.formats.typed_json import Count, Sha256, typed
 
 #: Where a sidecar says it: ``"run": {"file": SHA-256, "inputs": SHA-256}``.
 KEY = "run"
@@ -24,9 +25,9 @@ class RunIdentity:
     ``random``: the seed that the inputs were drawn from, if they were.
     """
 
-    file: str | None = None
-    inputs: str | None = None
-    random: int | None = None
+    file: Sha256 | None = None
+    inputs: Sha256 | None = None
+    random: Count | None = None
 
     def as_json(self) -> dict[str, Any]:
         return {name: said for name, said in vars(self).items() if said is not None}
@@ -64,14 +65,6 @@ def inputs_digest(inputs: Sequence[np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def from_sidecar(content: Mapping[str, Any]) -> RunIdentity:
-    """What a sidecar says of its run; TypeError or ValueError if that is no identity."""
-    said = content.get(KEY, {})
-    found = {name: said.get(name) for name in DIGESTS}
-    for name, digest in found.items():
-        if digest is not None and (not isinstance(digest, str) or len(digest) != 64):
-            raise ValueError(f"{KEY}.{name} is no SHA-256: {digest!r:.80}")
-    random = said.get("random")
-    if random is not None and (type(random) is not int or random < 0):
-        raise ValueError(f"{KEY}.random is no seed: {random!r:.80}")
-    return RunIdentity(**found, random=random)
+def from_sidecar(content: Mapping[str, Any], where: str) -> RunIdentity:
+    """What a sidecar says of its run; FormatError if that is no identity."""
+    return typed(RunIdentity, content.get(KEY, {}), f"{where}: {KEY}")
