@@ -30,7 +30,7 @@ from refsim.core.qmath import f32, flush, mul_add
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import int4
+from refsim.ops.base import group_linear, int4
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
@@ -79,18 +79,7 @@ def define(
 
 def product(x: np.ndarray, wf: np.ndarray, bias: np.ndarray | None, lanes: int, bits: int) -> np.ndarray:
     """x [.., K] times wf [N, K], in the stated order with so many lanes, plus the bias [N]."""
-    k, out = x.shape[-1], len(wf)
-    rows, columns = flush(x.reshape(-1, k), bits).T, wf.T
-    sums = np.zeros((lanes, rows.shape[1], out), np.float32)
-    for first in range(0, k, 4 * lanes):  # lane t takes the block of four at first + 4 * t
-        for j in range(4):
-            at = np.arange(first + j, min(first + 4 * lanes, k), 4)
-            sums[: len(at)] = mul_add(rows[at][:, :, None], columns[at][:, None, :], sums[: len(at)], bits)
-    while len(sums) > 1:
-        half = len(sums) // 2
-        sums = sums[:half] + sums[half:]
-    total = sums[0] if bias is None else sums[0] + bias
-    return np.asarray(total).reshape(*x.shape[:-1], out)
+    return group_linear.cooperative(flush(x, bits), wf, bias, bits, lanes)
 
 
 def out_shape(

@@ -80,9 +80,9 @@ def scaled(
 def cooperative(
     x: np.ndarray, real: np.ndarray, bias: np.ndarray | None, flags: int, among: int = LANES
 ) -> np.ndarray:
-    """float32 [.., N] for rows that stand alone: ``x`` [.., K] is not quantized, ``real`` [N, K] the weights.
+    """float32 [.., N]: floats ``x`` [.., K] times the weights ``real`` [N, K], plus the bias.
 
-    The lanes ``among`` which K is divided are a power of two.
+    The lanes ``among`` which the blocks of four along K are divided are a power of two; 1 adds up in order.
     """
     step = among * BLOCK
     more = -x.shape[-1] % step
