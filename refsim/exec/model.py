@@ -124,9 +124,11 @@ class Model:
         return built_graph(copy, place, root.graphs[number].target), kept
 
     def _copy(self, inputs: Sequence[np.ndarray]) -> Model:
-        if any(graph.target.runtime.flat for graph in self.graphs.values()):
-            what = "this runtime does not resize its operators: what they give at other shapes is chance"
-            raise ShapeError(self.path, what, need="inputs of the bound's shapes")
+        for number, node in self.nodes():
+            flat = self.graphs[number].target.runtime.flat
+            if flat and node.meaning is not None and not node.meaning.op.upstream.resizes:
+                what = f"this runtime does not resize {node}: what it gives at other shapes is chance"
+                raise ShapeError(self.path, what, need="inputs of the bound's shapes")
         given = [
             array if row.numbers else zeros(array.shape, array.dtype)
             for row, array in zip(self.border, inputs, strict=True)

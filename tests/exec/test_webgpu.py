@@ -14,7 +14,7 @@ from refsim.check.finding import Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import runtime
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import ShapeError
+from refsim.core.errors import ShapeError, UnsupportedError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.exec.model import Model, built, load
 from refsim.formats.pte.read import read_pte
@@ -125,3 +125,29 @@ def test_other_shapes_than_the_bound_are_refused() -> None:
     ((shape, dtype),) = found.input_shapes()
     with pytest.raises(ShapeError, match="does not resize"):
         found.run([np.zeros((shape[0] - 1, *shape[1:]), dtype)])
+
+
+@pytest.mark.parametrize("name", ["arange_pos", "bilinear", "sym_in", "symout"])
+def test_float_operators_are_resized(name: str) -> None:
+    """None of these programs has an int8 operator; the sums are torch's but for their order."""
+    found = load(DATA / "dynamic" / f"{name}.pte", Target(runtime=runtime("webgpu").behaviour))
+    with np.load(DATA / "dynamic" / f"{name}.io.npz") as held:
+        inputs, need = [held["s1.in0"]], held["s1.torch0"] if "s1.torch0" in held.files else held["s1.vk0"]
+    out = found.run(inputs)[0]
+    assert out.shape == need.shape and np.abs(out - need).max() <= 2e-6 * np.abs(need).max()
+
+
+def test_rows_of_a_table_of_4_bits_are_as_in_torch() -> None:
+    tables = sorted((DATA / "ops").glob("embedding_q4gsw_*.pte"))
+    assert len(tables) >= 8
+    for file in tables:
+        with np.load(file.with_suffix("").with_suffix(".io.npz")) as held:
+            inputs, need = [held["in0"]], held["torch0"]
+        found = load(file, Target(runtime=runtime("webgpu").behaviour))
+        assert found.run(inputs)[0].tobytes() == need.tobytes(), file.name
+
+
+def test_products_in_half_precision_are_refused() -> None:
+    found = load(DATA / "dynamic" / "w4_rows.pte", Target(runtime=runtime("webgpu").behaviour))
+    with pytest.raises(UnsupportedError, match="half precision"):
+        found.run([np.zeros(shape, dtype) for shape, dtype in found.input_shapes()])

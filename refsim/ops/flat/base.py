@@ -18,24 +18,26 @@ F32 = np.float32
 _LARGEST = F32(2147483520)
 _LEAST = F32(-(2.0**31))
 
-#: Letter of a signature -> the type of value that the runtime reads there. Of a value of another type it reads 0.
-SCALARS: Mapping[str, type] = {"d": float, "i": int}
+#: Letter of a signature -> the type of value that the runtime reads there. Of a value of another type it reads 0, or
+#: false.
+SCALARS: Mapping[str, type] = {"d": float, "i": int, "b": bool}
 
 
 @dataclass(frozen=True)
 class FlatOp:
     """An operator's flat meaning.
 
-    ``takes`` names the arguments in serialized order, as ``name:kind``: ``t`` a tensor, ``d`` and ``i`` a scalar that
-    is read as a double or an int, ``l`` a list, ``-`` what is not read. ``run(target, shapes, **arguments)`` gives an
-    array for each output; ``shapes`` are those that the file declares. ``otherwise``: in a few words, where ET-VK's
-    kernel rounds in another way.
+    ``takes`` names the arguments in serialized order, as ``name:kind``: ``t`` a tensor, ``d``, ``i`` and ``b`` a scalar
+    that is read as a double, an int or a truth value, ``l`` a list, ``-`` what is not read. ``run(target, shapes,
+    **arguments)`` gives an array for each output; ``shapes`` are those that the file declares. ``otherwise``: in a few
+    words, where ET-VK's kernel rounds in another way. ``unknown``: why refsim does not compute it; ``run`` then raises.
     """
 
     name: str
     takes: tuple[tuple[str, str], ...]
     run: Callable[..., tuple[np.ndarray, ...]]
     otherwise: str = ""
+    unknown: str = ""
 
 
 #: Why the bytes of a requantized value may be others.

@@ -1,12 +1,17 @@
-"""Flat meanings of the operators that quantize activations when they run, row by row."""
+"""Flat meanings of the operators with weights of 4 bits, and of what quantizes activations row by row for them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
+from refsim.core.errors import UnsupportedError
 from refsim.core.qmath import QMAX, QMIN
 from refsim.ops.base.row_range import LEAST, NO_RANGE, WIDTH
 from refsim.ops.base.target import Target
+from refsim.ops.embedding_q4gsw import looked_up
 from refsim.ops.flat.base import F32, FlatOp, flat
 
 Shapes = tuple[tuple[int, ...], ...]
@@ -50,6 +55,25 @@ def linear_dq8ca_q4gsw(
     return (out if bias is None else out + bias[:outputs],)
 
 
+def embedding_q4gsw(
+    target: Target, shapes: Shapes, weight: np.ndarray, scales: np.ndarray, group: int, indices: np.ndarray,
+    is_linear_weight: bool,
+) -> Arrays:  # fmt: skip
+    """Rows of the table, each value times the scale of its group."""
+    first, second = (weight & 15, weight >> 4) if is_linear_weight else (weight >> 4, weight & 15)
+    values = np.stack([first, second], -1).reshape(len(weight), -1).astype(np.int32) - 8
+    columns = np.arange(values.shape[1]) // group
+    return (looked_up(indices, values.astype(F32) * scales[:, columns]),)
+
+
+_HALVES = "this runtime multiplies in half precision where a device has it; refsim does not compute its bits"
+
+
+def linear_q4gsw(target: Target, shapes: Shapes, x: np.ndarray, weight: np.ndarray, **more: Any) -> Arrays:
+    """UnsupportedError: a device that has half precision multiplies in it, in an order that was not measured."""
+    raise UnsupportedError("linear_q4gsw", _HALVES, need="another runtime")
+
+
 _BLOCK = "mapping:- block:- dtype:- qmin:- qmax:- eps:- scale_dtype:- zp_dtype:- keepdim:-"
 
 ROWS: tuple[FlatOp, ...] = (
@@ -59,5 +83,14 @@ ROWS: tuple[FlatOp, ...] = (
         "x:t scale:t zp:t weight:t sums:- scales:t group:i bias:t",
         linear_dq8ca_q4gsw,
         "every row is quantized, by a division; one float sum over all groups",
+    ),
+    flat(
+        "et_vk.embedding_q4gsw.default",
+        "weight:t scales:t group:i indices:t is_linear_weight:b",
+        embedding_q4gsw,
+    ),
+    replace(
+        flat("et_vk.linear_q4gsw.default", "x:t weight:t scales:t group:i bias:t", linear_q4gsw),
+        unknown=_HALVES,
     ),
 )
