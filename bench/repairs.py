@@ -22,11 +22,11 @@ from pathlib import Path
 
 from bench.harness import ROOT
 from refsim.cli import _shaders_repair as verb
-from refsim.cli._shaders_build import opened
 from refsim.core.errors import FormatError
 from refsim.core.rng import Rng
 from refsim.formats import kernels
 from refsim.modules import inventory
+from refsim.modules.build import opened
 from refsim.modules.repair import report
 
 sys.path.insert(0, str(ROOT / "tests"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -48,8 +48,8 @@ class Writer:
     """The work item that writes a word; the workgroup, and the invocation in it."""
 
     work_item: Triple
-    workgroup: Triple
-    invocation: Triple
+    workgroup: Annotated[Triple, "Its workgroup."]
+    invocation: Annotated[Triple, "Its place in that."]
 
 
 def coordinates(desc: TensorDesc) -> Coordinates:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -27,11 +28,11 @@ class Region:
     ``errors`` of the ``elements`` in these are wrong.
     """
 
-    name: str
-    touched: int
-    of: int
-    errors: int
-    elements: int
+    name: Annotated[str, "What the regions are: tiles, lanes, channels..."]
+    touched: Annotated[int, "Regions with an element that differs."]
+    of: Annotated[int, "How many regions there are."]
+    errors: Annotated[int, "Elements that differ in those."]
+    elements: Annotated[int, "Elements of those."]
 
     @property
     def density(self) -> float:

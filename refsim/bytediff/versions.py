@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -28,11 +28,11 @@ class Version:
     """
 
     buffer: PackedBuffer
-    wrong: int | None
-    profiles: tuple[str, ...] = ()
+    wrong: Annotated[int | None, "Elements that are wrong; null where that is not known."]
+    profiles: Annotated[tuple[str, ...], "Profiles that allow it."] = ()
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Annotated[str, "right, legal, wrong or unknown."]:
         """``right``; ``legal`` if another profile than the call's allows it; ``wrong``; ``unknown``."""
         if self.wrong is None:
             return UNKNOWN
@@ -48,28 +48,17 @@ class Judgement:
     the first version that is wrong beside what it should be; None if there is none, or if the call is unknown.
     """
 
-    versions: tuple[Version, ...]
-    flips: int
-    elements: int
-    padding: int
-    pattern: tuple[str, ...]
-    region: Region | None
+    versions: Annotated[tuple[Version, ...], "The contents, most common first."]
+    flips: Annotated[int, "Elements that are not always the same."]
+    elements: Annotated[int, "How many elements there are."]
+    padding: Annotated[int, "Bytes of padding that are not always the same."]
+    pattern: Annotated[tuple[str, ...], "What the elements that flip have in common, in sentences."]
+    region: Annotated[Region | None, "The tiles, lanes or channels that they fill; null if there are none."]
     report: Report | None
 
     @property
-    def right(self) -> tuple[int, ...]:
-        """Numbers of the versions that are right, or legal."""
+    def right(self) -> Annotated[tuple[int, ...], "Numbers of the contents that are right, or legal."]:
         return tuple(i for i, version in enumerate(self.versions) if version.verdict in (RIGHT, LEGAL))
-
-    def as_json(self) -> dict[str, Any]:
-        """The judgement as plain data, without the report."""
-        return {
-            "versions": [
-                {"verdict": v.verdict, "wrong": v.wrong, "profiles": list(v.profiles)} for v in self.versions
-            ],
-            "flips": self.flips, "elements": self.elements, "padding": self.padding, "pattern": list(self.pattern),
-            "region": None if self.region is None else vars(self.region), "right": list(self.right),
-        }  # fmt: skip
 
 
 def judge(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from refsim.core.errors import DeviceError
 from refsim.core.gpu_fix import GPU_FIX
 from refsim.exec.factory import backend
-from refsim.formats import kernels
-
-if TYPE_CHECKING:
-    from refsim.exec.isolated import IsolatedExecutor
 
 
 def devices() -> list[Any]:
@@ -24,13 +20,3 @@ def devices() -> list[Any]:
 def probe(index: int) -> Any:
     """What a probe found (`refsim_gpu.probe.Findings`); DeviceError if there is no such device, or it was lost."""
     return backend("gpu").ask("probe", index)
-
-
-def modules(folder: str, index: int = 0, variant: str = "", images: bool = False) -> IsolatedExecutor:
-    """The executor of the modules in a folder, whose device opens while the caller goes on (`refsim_gpu.modules`)."""
-    if kernels.is_wgsl(kernels.rows_of(folder)[1]):
-        begun: IsolatedExecutor = backend("wgsl").begun(folder, str(index))
-        return begun
-    spv = backend("spv")
-    found: IsolatedExecutor = spv.begun(folder, spv.Options(index, variant, images))
-    return found

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
+from refsim.cli._case import ShownCase
 from refsim.cli.kit.options import LIMIT, root_option
-from refsim.cli.kit.text import print_table, say, shape_text
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Table, Text
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
@@ -18,7 +21,6 @@ from refsim.core.layout import layout
 from refsim.golden.named import open_case
 from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus
-from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case, as_text
 from refsim.ops.base.registry import OPS
 
@@ -31,6 +33,30 @@ ASKED = {
     "groups": "groups",
     "activation": "activation",
 }
+
+
+@dataclass(frozen=True)
+class ListedCase:
+    """A case of the corpus."""
+
+    case: Annotated[str, "Name of the case."]
+    operator: Annotated[str, "Name of the operator."]
+    configuration: Annotated[str, "Shapes, layouts and parameters in one line."]
+
+
+@dataclass(frozen=True)
+class ListedCases(Result):
+    """The cases that fit."""
+
+    cases: Annotated[Sequence[ListedCase], "All of them, whatever --limit says."]
+    limit: int
+
+    def text(self) -> Text:
+        cut = self.cases[: self.limit or None]
+        yield Table(("case", "configuration"), [(one.case, one.configuration) for one in cut])
+        if len(self.cases) > len(cut):
+            yield choices.more(len(self.cases) - len(cut), "--limit 0 lists all")
+        yield counted(len(self.cases), "case")
 
 
 def asked_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,7 +91,7 @@ def list_cases(
     others: tuple[str, ...],
     limit: int,
     **asked: str | None,
-) -> Result:
+) -> ListedCases:
     """List cases of the corpus, each with its shapes, layouts and parameters in one line.
 
     FILTER is a pattern of names: OPERATOR, PREFIX*, or OPERATOR/00*. VALUE 2 means 2x2 too.
@@ -101,16 +127,7 @@ def list_cases(
             got=" ".join(filters) or None,
             need=f"other filters of {choices.listed(names)}",
         )
-    rows = [{"case": name, "operator": case.op, "configuration": case.configuration} for name, case in found]
-
-    def show() -> None:
-        cut = found[: limit or None]
-        print_table(("case", "configuration"), [(name, case.configuration) for name, case in cut])
-        if len(found) > len(cut):
-            say(choices.more(len(found) - len(cut), "--limit 0 lists all"))
-        say(counted(len(found), "case"))
-
-    return Result({"cases": rows}, show)
+    return ListedCases([ListedCase(name, case.op, case.configuration) for name, case in found], limit)
 
 
 def _called(name: str, filters: tuple[str, ...]) -> bool:
@@ -133,46 +150,6 @@ def _is(held: Any, value: str) -> bool:
 
 @verb("show", case_name(next(iter(OPS)), 5))
 @click.argument("case")
-def show_case(case: str) -> Result:
+def show_case(case: str) -> ShownCase:
     """Show what CASE calls: the operator, its tensors and its parameters. CASE is named as for replay."""
-    return described(case)
-
-
-def described(name: str) -> Result:
-    """The call of a case as the result of a verb."""
-    bound = open_case(name).bound
-    call, case = bound.call, bound.case
-    held: Mapping[str, Any] = {
-        arg.name: getattr(call.params, arg.name)
-        for arg in call.op.of_kind(Kind.PARAM)
-        if getattr(call.params, arg.name, None) is not None
-    }
-    tensors: list[dict[str, Any]] = [
-        {"name": one, "shape": list(desc.shape), "layout": desc.layout.short_name, "bytes": desc.nbytes}
-        for one, desc in call.tensors.items()
-    ]
-    consts: list[dict[str, Any]] = [
-        {"name": one, "shape": list(array.shape), "dtype": str(array.dtype)}
-        for one, array in call.consts.items()
-        if array is not None
-    ]
-    data = {"seed": case.seed, "style": case.style, "poison": case.poison}
-    facts = {
-        "operator": call.op.name, "configuration": case.configuration, "tensors": tensors, "constants": consts,
-        "parameters": {key: as_text(value) for key, value in held.items()}, "data": data,
-    }  # fmt: skip
-
-    def show() -> None:
-        say(f"{name}: {call.op.name}")
-        for one in tensors:
-            say(
-                f"  {one['name']}: {shape_text(one['shape'])} {one['layout']}, {counted(one['bytes'], 'byte')}"
-            )
-        for one in consts:
-            say(f"  {one['name']}: {shape_text(one['shape'])} {one['dtype']}")
-        for key, value in held.items():
-            say(f"  {key}: {as_text(value)}")
-        say(f"  data: {', '.join(f'{key} {value}' for key, value in data.items())}")
-        say(f"run it: refsim replay {name}", command=True)
-
-    return Result({"file": name, "call": facts}, show)
+    return ShownCase.of(case, open_case(case).bound)

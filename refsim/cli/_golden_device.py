@@ -7,31 +7,100 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
 import refsim
 from refsim.check.runtime import DEFAULT, runtime
-from refsim.cli.kit.apart import print_kernels
 from refsim.cli.kit.options import folder_option, runtime_option, search_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.report import kernels_text
+from refsim.cli.kit.result import FileSize, Result
+from refsim.cli.kit.text import MOST_SHOWN, Command, Table, Text, rest, wrote
+from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
-from refsim.core.plain import plain
+from refsim.core.plain import FLAT, plain
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
-from refsim.golden import programs
+from refsim.golden import certify, programs
 from refsim.golden.chosen import Size, choose, exportable, layouts_of
 
-if TYPE_CHECKING:
-    from refsim.golden.certify import Certificate
+
+@dataclass(frozen=True)
+class ExportedFile(FileSize):
+    """A program of the corpus."""
+
+    cases: Annotated[int, "How many cases it holds."]
+
+
+@dataclass(frozen=True)
+class ExportedCorpus(Result):
+    """Cases as programs."""
+
+    folder: Annotated[str, "The folder."]
+    files: Annotated[Sequence[ExportedFile], "The files that were written."]
+    not_exported: Annotated[Sequence[programs.LeftOut], "Cases that the runtime would not load."]
+    release: str
+
+    @property
+    def cases(self) -> Annotated[int, "How many cases."]:
+        return sum(one.cases for one in self.files)
+
+    @property
+    def bytes(self) -> Annotated[int, "Size of all files."]:
+        return sum(one.bytes for one in self.files)
+
+    def text(self) -> Text:
+        yield Table(
+            ("file", "cases count", "bytes"), [(one.file, one.cases, one.bytes) for one in self.files]
+        )
+        for rule, count in Counter(row.rule for row in self.not_exported).items():
+            what = next(row.what for row in self.not_exported if row.rule == rule)
+            yield f"not exported: {counted(count, 'case')}, {rule}: {what}"
+        files = f"{counted(len(self.files), 'file')}, {counted(self.bytes, 'byte')}"
+        yield f"{self.folder}: {counted(self.cases, 'case')} in {files}"
+        run = "run each file with ExecuTorch's runtime on the device, without inputs"
+        yield f"{run}, and save all outputs in one folder"
+        then = ["refsim", "golden", "check", "--pte", self.folder, "--outputs", "OUTPUTS"]
+        then += [] if self.release == DEFAULT else ["--runtime", self.release]
+        yield Command(f"then: {shlex.join(then)}")
+        yield f"OUTPUTS: {IN_FOLDER}"
+
+
+@dataclass(frozen=True)
+class JudgedDevice(Result):
+    """What a device made of exported cases."""
+
+    folder: Annotated[str, "The folder."]
+    outputs: Annotated[str, "The outputs."]
+    found: Annotated[certify.Certificate, FLAT]
+
+    @property
+    def status(self) -> int:
+        return SAME if self.found.right else DIFFERENT
+
+    def text(self) -> Text:
+        from refsim.golden.certificate import verdict, what
+
+        found = self.found
+        columns = ("operator", *(f"{name} count" for name in certify.VERDICTS))
+        yield Table(columns, [(op, *counts.values()) for op, counts in found.operators.items()])
+        rows = found.deviations
+        told = [row for row in rows if row.verdict == certify.WRONG]
+        told = told or [row for row in rows if row.verdict == certify.LEGAL]
+        for row in told[:MOST_SHOWN]:
+            yield f"{row.case} {row.layouts}: {'; '.join(what(row))}"
+            yield f"  {row.bound.case.configuration}"
+        yield from rest(len(told))
+        yield from kernels_text(found.causes)
+        yield from (f"known defect {name}: {text}" for name, text in found.known.items())
+        yield f"profile {found.profile}; {verdict(found)}"
 
 
 @verb("export", "--size small --pte out/corpus")
@@ -61,7 +130,7 @@ if TYPE_CHECKING:
 @runtime_option
 def export(
     operators: tuple[str, ...], folder: str, layouts: tuple[str, ...], size: str, most: int, release: str
-) -> Result:
+) -> ExportedCorpus:
     """Write cases of the corpus, of all OPERATORS or of those named, as .pte files that need no input.
 
     Run each file on any device with ExecuTorch's own runtime, save all outputs, and give them to golden check.
@@ -81,33 +150,8 @@ def export(
     content[programs.MANIFEST] = programs.manifest(files, refsim.__version__, refused)
     write_folder(folder, content)
     wrote(folder, said=True)
-    count, nbytes = sum(len(file.cases) for file in files), sum(len(file.data) for file in files)
-    rows = [{"file": f.file, "bytes": len(f.data), "cases": len(f.cases)} for f in files]
-    facts = {"folder": folder, "files": rows, "cases": count, "bytes": nbytes}
-    facts["not_exported"] = plain(refused)
-    said = f"{folder}: {counted(count, 'case')} in {counted(len(files), 'file')}, {counted(nbytes, 'byte')}"
-    return Result(facts, partial(_show_exported, folder, files, refused, said, release))
-
-
-def _show_exported(
-    folder: str,
-    files: Sequence[programs.CorpusProgram],
-    refused: Sequence[programs.LeftOut],
-    said: str,
-    release: str,
-) -> None:
-    print_table(("file", "cases count", "bytes"), [(f.file, len(f.cases), len(f.data)) for f in files])
-    for rule, rule_cases in Counter(row.error.rule for row in refused).items():
-        error = next(row.error for row in refused if row.error.rule == rule)
-        say(f"not exported: {counted(rule_cases, 'case')}, {rule}: {error.what}")
-    say(said)
-    say(
-        "run each file with ExecuTorch's runtime on the device, without inputs, and save all outputs in one folder"
-    )
-    then = ["refsim", "golden", "check", "--pte", folder, "--outputs", "OUTPUTS"]
-    then += [] if release == DEFAULT else ["--runtime", release]
-    say(f"then: {shlex.join(then)}", command=True)
-    say(f"OUTPUTS: {IN_FOLDER}")
+    rows = [ExportedFile(file.file, len(file.data), len(file.cases)) for file in files]
+    return ExportedCorpus(folder, rows, refused, release)
 
 
 export.help = f"{inspect.cleandoc(export.help or '')}\n\nOPERATORS: {', '.join(exportable())}"
@@ -154,9 +198,8 @@ def check(
     driver: str | None,
     release: str,
     certificate: tuple[str, ...],
-) -> Result:
+) -> JudgedDevice:
     """Judge what a device made of exported cases: which kernels are wrong, in which layouts and shapes, and why."""
-    from refsim.golden import certify
     from refsim.golden.certificate import page
 
     for name in certificate:
@@ -172,29 +215,8 @@ def check(
     with progress("cases", sum(len(file.cases) for file in files)) as advance:
         found = certify.check(files, outputs, about, advance, described.behaviour)
     for name in certificate:
-        facts = {"refsim": refsim.__version__, **found.as_json()}
+        facts = {"refsim": refsim.__version__, **plain(found)}
         text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
         atomic_write.write(name, text.encode())
         wrote(name)
-    content = {"folder": folder, "outputs": outputs, **found.as_json()}
-    return Result(content, partial(_show_judged, found), SAME if found.right else DIFFERENT)
-
-
-def _show_judged(found: Certificate) -> None:
-    from refsim.golden import certify
-    from refsim.golden.certificate import verdict, what
-
-    columns = ("operator", *(f"{name} count" for name in certify.VERDICTS))
-    print_table(columns, [(op, *(n[v] for v in certify.VERDICTS)) for op, n in found.counts().items()])
-    rows = found.deviations()
-    told = [row for row in rows if row.verdict == certify.WRONG] or [
-        r for r in rows if r.verdict == certify.LEGAL
-    ]
-    for row in told[:MOST_SHOWN]:
-        say(f"{row.case} {row.layouts}: {'; '.join(what(row))}")
-        say(f"  {row.bound.case.configuration}")
-    say_rest(len(told))
-    print_kernels(found.causes)
-    for name, text in found.as_json()["known"].items():
-        say(f"known defect {name}: {text}")
-    say(f"profile {found.profile}; {verdict(found)}")
+    return JudgedDevice(folder, outputs, found)

@@ -3,21 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from refsim.cli.kit.options import root_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import say_all
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
 from refsim.core.status import DIFFERENT, SAME
 from refsim.golden.chain import CHAINS
+from refsim.golden.regen import CHANGELOG
 from refsim.ops.base.registry import LISTED
+
+
+@dataclass(frozen=True)
+class RenewedCorpus(Result):
+    """What changed in the corpus."""
+
+    root: Annotated[str, "Folder of the corpus."]
+    changes: Annotated[Sequence[str], "In sentences."]
+    written: Annotated[bool, "Whether it was written."]
+    dry_run: bool
+
+    @property
+    def same(self) -> Annotated[bool, "Whether nothing changes."]:
+        return not self.changes
+
+    @property
+    def status(self) -> int:
+        return DIFFERENT if self.changes and self.dry_run else SAME
+
+    def text(self) -> Text:
+        yield from self.changes or ["nothing would change"]
+        if self.written:
+            yield f"{self.root}: written; see {CHANGELOG}"
 
 
 @verb("regen", "--dry-run")
@@ -26,7 +51,9 @@ from refsim.ops.base.registry import LISTED
 @click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
-def regen(operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool) -> Result:
+def regen(
+    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool
+) -> RenewedCorpus:
     """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
     from refsim.golden import regen as writing
     from refsim.golden.rules import RULES
@@ -61,7 +88,7 @@ def _must_exist(where: str, target: Path, need: str) -> None:
 @verb("new", "q8ta_leaky_relu")
 @click.argument("operator")
 @root_option
-def new(operator: str, root: str | None) -> Result:
+def new(operator: str, root: str | None) -> RenewedCorpus:
     """Make the first cases of OPERATOR, by the rule in its file.
 
     OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
@@ -95,7 +122,7 @@ def _no_operator(name: str, target: Path) -> ParameterError:
     return ParameterError("golden new", "no such operator", got=name, need=need)
 
 
-def _write(writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool) -> Result:
+def _write(writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool) -> RenewedCorpus:
     corpus = writing.existing(target)
     plans = []
     with progress("operators", len(operators)) as advance:
@@ -104,11 +131,7 @@ def _write(writing: Any, target: Path, operators: Sequence[str], reason: str, dr
             advance()
     beside = writing.others(corpus, plans)
     rows = [row for planned in plans for row in planned.change.lines()] + beside
-    changed = bool(rows)
-    written = changed and not dry_run
+    written = bool(rows) and not dry_run
     if written:
         writing.write(target, plans, reason)
-    content = {"root": str(target), "changes": rows, "written": written, "same": not changed}
-    told = [f"{target}: written; see {writing.CHANGELOG}"] if written else []
-    show = partial(say_all, [*(rows or ["nothing would change"]), *told])
-    return Result(content, show, DIFFERENT if changed and dry_run else SAME)
+    return RenewedCorpus(str(target), rows, written, dry_run)

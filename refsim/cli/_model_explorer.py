@@ -15,7 +15,6 @@ from typing import Any
 
 import click
 
-from refsim.cli._execute import kernels
 from refsim.cli._origins import Origins
 from refsim.cli.kit.text import shape_text, wrote
 from refsim.cli.kit.written import Written
@@ -23,6 +22,7 @@ from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall, MoveCall, TensorList
+from refsim.graph.describe import kernels
 from refsim.graph.graph import Graph, Node, Tensor, refs
 
 #: The id of the one graph, of whichever file: node data of an exposed file fits the file that it was made from.

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated
 
 import click
 
-from refsim.cli.kit.text import say
+from refsim.cli.kit.text import Table
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError
 from refsim.exec.model import Model
@@ -43,28 +43,37 @@ class Origins:
         """The last cell of a row; nothing without a record."""
         return [self.found.get((delegate, node), "-")] if self else []
 
-    def say(self, delegate: int, node: int) -> None:
-        """Print what made an operator."""
+    def made_by(self, delegate: int, node: int) -> Iterator[str]:
+        """What made an operator."""
         origin = self.found.get((delegate, node))
         if origin is not None:
             first, *others = origin.lines() or [str(origin)]
-            say(f"made by: {first}")
-            for line in others:
-                say(f"  {line}")
+            yield f"made by: {first}"
+            yield from (f"  {line}" for line in others)
 
     def lines(self) -> dict[tuple[int, int], list[str]] | None:
         """Numbers of delegate and node -> the text of its cell, then its module and lines; None without a record."""
         return {place: [str(one), *one.lines()] for place, one in self.found.items()} if self else None
 
-    def say_summary(self) -> None:
+    def summary(self) -> Iterator[str]:
         if self:
-            say(f"origin: {len(self.found)} of {counted(self.operators, 'operator')} found in {self.record}")
+            yield f"origin: {len(self.found)} of {counted(self.operators, 'operator')} found in {self.record}"
 
-    def as_json(self) -> dict[str, Any]:
-        """The key of the JSON: origins by the name of the operator's output; nothing without a record."""
-        if not self:
-            return {}
-        return {"origins": {self.values[place]: origin.as_json() for place, origin in self.found.items()}}
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[tuple[tuple[int, int], Sequence[object]]],
+        drop: Sequence[str],
+    ) -> Table:
+        """A table with a column more if there is a record. ``rows``: (delegate, node), and the cells."""
+        cells = [[*row, *self.cell(*place)] for place, row in rows]
+        return Table((*columns, *([COLUMN] if self else [])), cells, drop)
+
+    @property
+    def origins(
+        self,
+    ) -> Annotated[dict[str, Origin] | None, "With --origin: by the operator's output; else null."]:
+        return {self.values[place]: origin for place, origin in self.found.items()} if self else None
 
 
 def read_origins(model: Model, record: str | None) -> Origins:

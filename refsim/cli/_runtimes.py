@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from typing import Annotated
 
-from refsim.cli.kit.buffers import GivenInputs
-from refsim.cli.kit.target import opened
-from refsim.cli.kit.text import print_table, say
-from refsim.cli.kit.verb import Result
+from refsim.cli.kit.result import Comparison
+from refsim.cli.kit.target import GivenInputs, Opened, opened
+from refsim.cli.kit.text import Table, Text
 from refsim.core.counted import counted
+from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
-from refsim.core.status import DIFFERENT, SAME
 from refsim.device.across import Across, across
 from refsim.exec.factory import executor_named
 from refsim.formats.targets import TargetRow
@@ -19,46 +19,50 @@ from refsim.formats.targets import TargetRow
 COLUMNS = ("node", "operator", "value", "elements", "different", "alone", "most", "why")
 
 
+@dataclass(frozen=True, kw_only=True)
+class RuntimesCompared(Comparison):
+    """With two runtimes: which values are others on the second one."""
+
+    file: Annotated[str, "The file."]
+    aimed: Annotated[Opened, FLAT]
+    executors: Annotated[Sequence[str], "The executor that ran both."]
+    runtimes: Annotated[Sequence[str], "The runtimes."]
+    values: Annotated[Sequence[Across], "The values, in the order of execution."]
+    outputs: Annotated[Sequence[str], "Outputs of delegates that are others."]
+    first: Annotated[str | None, "The first value that is another."]
+
+    def text(self) -> Text:
+        rows = []
+        for row in self.values:
+            why = ", ".join(
+                dict.fromkeys(text.partition(":")[0] for text in row.why)
+            )  # sentences stand below
+            about = (row.node, row.operator, row.value, row.elements, row.different, row.alone)
+            rows.append((*about, f"{row.most:.3g}", why))
+        yield Table(COLUMNS, rows, drop=("elements", "most", "alone"))
+        differ = sum(bool(row.different) for row in self.values)
+        yield f"{counted(len(rows), 'value')} on {' and '.join(self.runtimes)}: {differ} differ"
+        told = (text for row in self.values if row.alone for text in row.why if ":" in text)
+        yield from (f"why {line}" for line in dict.fromkeys(told))
+        yield f"outputs of delegates that differ: {', '.join(self.outputs) or 'none'}"
+
+
 def compare_runtimes(
     file: str,
-    releases: tuple[str, str],
+    releases: tuple[str, ...],
     executor: str,
     asked: GivenInputs,
     family: TargetRow | None,
     profile: Profile | None,
-) -> Result:
+) -> RuntimesCompared:
     """Each value with the elements that are others on the second runtime, and why."""
     first, second = (opened(file, family, profile, shaped=asked.at, release=name) for name in releases)
     given = asked.of(first.model)
-    rows = across(first.model, second.model, given, executor_named(executor), releases)
-    apart = [row for row in rows if row.different]
-    outputs = {
-        f"delegate{number}_v{value}"
-        for number, graph in first.model.graphs.items() for value in graph.outputs
-    }  # fmt: skip
-    changed = sorted(row.value for row in apart if row.value in outputs)
-    content: dict[str, object] = {
-        "file": file, **first.as_json(), "executors": [executor], "runtimes": list(releases),
-        "buffers": [], "guards": [], "unwatched": {}, "report": None, "apart": None,
-        "values": [row.as_json() for row in rows], "outputs": changed,
-        "first": apart[0].value if apart else None, "same": not apart,
-    }  # fmt: skip
-    return Result(content, partial(_show, rows, releases, changed), SAME if not apart else DIFFERENT)
-
-
-def _show(rows: Sequence[Across], releases: tuple[str, str], changed: Sequence[str]) -> None:
-    cells = [
-        (row.node, row.operator, row.value, row.elements, row.different, row.alone, f"{row.most:.3g}", _why(row.why))
-        for row in rows
-    ]  # fmt: skip
-    print_table(COLUMNS, cells, drop=("elements", "most", "alone"))
-    differ = sum(bool(row.different) for row in rows)
-    say(f"{counted(len(rows), 'value')} on {releases[0]} and {releases[1]}: {differ} differ")
-    for line in dict.fromkeys(text for row in rows if row.alone for text in row.why if ":" in text):
-        say(f"why {line}")
-    say(f"outputs of delegates that differ: {', '.join(changed) or 'none'}")
-
-
-def _why(why: tuple[str, ...]) -> str:
-    """The runtime, or that the inputs are others: the sentences stand below the table."""
-    return ", ".join(dict.fromkeys(text.partition(":")[0] for text in why))
+    rows = across(first.model, second.model, given, executor_named(executor), (releases[0], releases[1]))
+    apart = [row.value for row in rows if row.different]
+    graphs = first.model.graphs.items()
+    outputs = {f"delegate{number}_v{value}" for number, graph in graphs for value in graph.outputs}
+    return RuntimesCompared(
+        file=file, aimed=first, executors=[executor], runtimes=list(releases), values=rows,
+        outputs=sorted(value for value in apart if value in outputs), first=next(iter(apart), None), same=not apart,
+    )  # fmt: skip

@@ -2,63 +2,76 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
-from refsim.cli.kit.buffers import GivenInputs
-from refsim.cli.kit.text import print_table, say, shape_text
-from refsim.cli.kit.verb import Result
-from refsim.core.status import DIFFERENT, SAME
-from refsim.exec.executor import Executor
-from refsim.exec.model import Model
+from refsim.cli.kit.result import Comparison
+from refsim.cli.kit.target import GivenInputs, Opened
+from refsim.cli.kit.text import Table, Text, shape_text
+from refsim.core.plain import FLAT
+from refsim.exec.factory import executor_named
 from refsim.exec.sequence import sequence
 
 COLUMNS = ("run", "inputs", "output", "shape", "should be", "wrong", "stale", "unwritten", "alone")
 
 
-def sequence_result(
-    facts: Mapping[str, Any], model: Model, paths: Sequence[str], executor: Executor
-) -> Result:
-    """What runs with the inputs of these files give, one after another. ``facts``: keys of every run's object."""
-    many = [GivenInputs(path, None).of(model) for path in paths]
-    steps: list[dict[str, Any]] = []
-    for path, inputs, step in zip(paths, many, sequence(model, many, executor), strict=True):
+@dataclass(frozen=True)
+class SequenceOutput:
+    """An output of a run."""
+
+    shape: Annotated[Sequence[int], "The shape that ExecuTorch's runtime gives it."]
+    meant: Annotated[Sequence[int], "The shape that the program means."]
+    wrong: Annotated[int, "Elements of that shape that have other bits."]
+    stale: Annotated[int, "Elements beside these."]
+    unwritten: Annotated[int, "Elements that depend on memory into which no run wrote."]
+
+
+@dataclass(frozen=True)
+class SequenceRun:
+    """One run of a sequence."""
+
+    inputs: Annotated[str, "The file of its inputs."]
+    shapes: Annotated[Sequence[Sequence[int]], "Their shapes."]
+    outputs: Annotated[Sequence[SequenceOutput], "Its outputs; none if the runtime throws."]
+    as_alone: Annotated[bool, "Whether a process that runs nothing else gives the same."]
+    stopped: Annotated[str | None, "Why the runtime throws."]
+    right: Annotated[bool, "Whether every output is what the program means."]
+
+    def rows(self, number: int) -> list[list[object]]:
+        head = [number, " ".join(map(shape_text, self.shapes))]
+        last = "the same" if self.as_alone else "otherwise"
+        return [
+            [*head, f"out{k}", shape_text(o.shape), shape_text(o.meant), o.wrong, o.stale, o.unwritten, last]
+            for k, o in enumerate(self.outputs)
+        ] or [[*head, "throws", "-", "-", "-", "-", "-", last]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RanSequence(Comparison):
+    """With --sequence: runs at several shapes, one after another."""
+
+    file: Annotated[str, "The file."]
+    aimed: Annotated[Opened, FLAT]
+    executors: Annotated[Sequence[str], "The executor."]
+    sequence: Annotated[Sequence[SequenceRun], "The runs, in their order."]
+
+    def text(self) -> Text:
+        yield Table(COLUMNS, [row for number, run in enumerate(self.sequence) for row in run.rows(number)])
+        yield from dict.fromkeys(run.stopped for run in self.sequence if run.stopped)
+
+
+def run_sequence(file: str, aimed: Opened, paths: Sequence[str], executor: str) -> RanSequence:
+    """What runs with the inputs of these files give, one after another."""
+    many = [GivenInputs(path, None).of(aimed.model) for path in paths]
+    runs = []
+    steps = sequence(aimed.model, many, executor_named(executor))
+    for path, inputs, step in zip(paths, many, steps, strict=True):
         outputs = [
-            {
-                "shape": list(found.shape),
-                "meant": list(need.shape),
-                "wrong": step.wrong(k),
-                "stale": step.stale(k),
-                "unwritten": int(step.never[k].sum()),
-            }
+            SequenceOutput(found.shape, need.shape, step.wrong(k), step.stale(k), int(step.never[k].sum()))
             for k, (found, need) in enumerate(zip(step.outputs, step.meant, strict=False))
         ]
-        steps.append(
-            {
-                "inputs": path,
-                "shapes": [list(array.shape) for array in inputs],
-                "outputs": outputs,
-                "as_alone": step.as_alone,
-                "stopped": step.stopped or None,
-                "right": step.right,
-            }
-        )
-    same = all(step["right"] for step in steps)
-
-    def show() -> None:
-        rows: list[list[object]] = []
-        for number, step in enumerate(steps):
-            head = [number, " ".join(map(shape_text, step["shapes"]))]
-            last = "the same" if step["as_alone"] else "otherwise"
-            rows += [
-                [
-                    *(*head, f"out{k}", *map(shape_text, (o["shape"], o["meant"]))),
-                    *(o["wrong"], o["stale"], o["unwritten"], last),
-                ]
-                for k, o in enumerate(step["outputs"])
-            ] or [[*head, "throws", "-", "-", "-", "-", "-", last]]
-        print_table(COLUMNS, rows, drop=())
-        for text in dict.fromkeys(step["stopped"] for step in steps if step["stopped"]):
-            say(text)
-
-    return Result({**facts, "sequence": steps, "same": same}, show, SAME if same else DIFFERENT)
+        shapes = [array.shape for array in inputs]
+        runs.append(SequenceRun(path, shapes, outputs, step.as_alone, step.stopped or None, step.right))
+    same = all(run.right for run in runs)
+    return RanSequence(file=file, aimed=aimed, executors=[executor], sequence=runs, same=same)

@@ -1,58 +1,271 @@
-"""What `refsim shaders` prints: the verdict, the explanation of the first wrong case, the folder's modules, JSON."""
+"""What `refsim shaders` found, as values, and its text: the verdict, the first wrong case, the folder's modules."""
 
 from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from refsim.cli._shaders_build import MOST_NAMES, Build
-from refsim.cli.kit.apart import print_kernels
-from refsim.cli.kit.buffers import print_report, written_by
-from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_all, say_rest
+from refsim.bytediff import Report
+from refsim.cli._shaders_repair import RepairSearch
+from refsim.cli.kit.report import kernels_text, report_lines, written_by
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import MOST_SHOWN, Command, Styled, Table, Text, rest
 from refsim.core import choices
 from refsim.core.counted import counted
+from refsim.core.plain import FLAT
+from refsim.core.status import DIFFERENT
+from refsim.core.status import SAME as RIGHT
+from refsim.exec.finding import KernelFinding
+from refsim.golden.causes import KernelCauses
 from refsim.golden.judge import SAME
 from refsim.modules import inventory
+from refsim.modules.build import MOST_NAMES, Build
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 
 MOST_REASONS = 3
 
 
-def print_modules(build: Build, once: bool, verbose: bool) -> None:
+@dataclass(frozen=True)
+class FolderModule:
+    """A module that refsim can run."""
+
+    row: Annotated[inventory.ModuleRow, FLAT]
+    runs: Annotated[str, "yes, later, or what runs in its place."]
+
+    def cells(self) -> tuple[str, ...]:
+        row = self.row
+        return (row.operator, row.module, row.variant, row.state, self.runs)
+
+
+@dataclass(frozen=True)
+class UnknownModule:
+    """A module that no operator has."""
+
+    module: Annotated[str, "Its name."]
+    meant: Annotated[str, "The name that it may be meant to have; else empty."]
+
+
+@dataclass(frozen=True)
+class KnownInCases:
+    """A known defect of upstream's kernels."""
+
+    what: Annotated[str, "What it is."]
+    cases: Annotated[int, "How many cases show it."]
+
+
+@dataclass(frozen=True)
+class SourceLine:
+    """A line of a module's source that stores to its output."""
+
+    place: Annotated[str, "File and line."]
+    source: Annotated[str, "Its text."]
+
+
+@dataclass(frozen=True)
+class WrongCase:
+    """The first wrong case of an operator."""
+
+    case: Annotated[str, "The name of the case."]
+    module: Annotated[str, "The module that wrote the output."]
+    lines: Annotated[Sequence[SourceLine], "The lines of its source that did."]
+    first: Annotated[str, "The first wrong case of the kernel, which may have no known cause."]
+    cases: Annotated[Sequence[str], "All wrong cases that were looked at."]
+    distinct: Annotated[int, "How many results the device gave."]
+    again: Annotated[str, "The command that runs it again."]
+    findings: Annotated[Sequence[KernelFinding], "What the sanitizers found."]
+    report: Annotated[Report, "The diff of the case."]
+
+    @classmethod
+    def of(cls, build: Build, found: Explained) -> WrongCase:
+        case = found.tried.candidate
+        module = build.writer(case.bound.call)
+        return cls(
+            case.name, module, [SourceLine(*one) for one in build.stores(module)],
+            found.first.candidate.name, found.cases, found.distinct, again(build, found.tried),
+            found.tried.findings, found.report,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class UnsafeCase:
+    """Right bytes, but not for certain."""
+
+    case: Annotated[str, "The name of the case."]
+    findings: Annotated[Sequence[KernelFinding], "What the sanitizers found."]
+
+
+@dataclass(frozen=True)
+class FailedTrial(UnsafeCase):
+    """A case without a result."""
+
+    message: Annotated[str, "What happened, in words."]
+
+
+@dataclass(frozen=True)
+class ModuleNote:
+    """A remark about a module."""
+
+    kind: Annotated[str, "Its kind."]
+    module: Annotated[str, "Name of the module."]
+    what: Annotated[str, "What it does."]
+    cases: Annotated[int, "In how many cases."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderVerdict:
+    """What one run of the modules gave."""
+
+    executor: Annotated[str, "The name under which other verbs open the modules."]
+    operators: Annotated[Mapping[str, Mapping[str, int]], "Cases by operator and verdict."]
+    cases: Annotated[int, "How many cases."]
+    seconds: Annotated[float, "How long it took."]
+    legal: Annotated[Mapping[str, int], "Cases by profile."]
+    known: Annotated[Mapping[str, KnownInCases], "By known defect."]
+    wrong: Annotated[Sequence[WrongCase], "The first wrong case of each operator that was explained."]
+    causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
+    skipped: Annotated[
+        Mapping[str, Mapping[str, int]],
+        "Cases that no module of the folder computes, by operator and reason.",
+    ]
+    failed: Annotated[Sequence[FailedTrial], "Cases without a result."]
+    unsafe: Annotated[Sequence[UnsafeCase], "Right bytes, but not for certain."]
+    notes: Annotated[Sequence[ModuleNote], "Remarks."]
+    sanitized: Annotated[int, "How many cases the sanitizers looked at."]
+    bad: Annotated[Sequence[str], "All cases that are wrong, failed or unsafe."]
+    same: Annotated[bool, "Whether all is right, and something ran."]
+    build: Build
+    outcome: FolderOutcome
+
+    @classmethod
+    def of(cls, build: Build, outcome: FolderOutcome, seconds: float | None = None) -> FolderVerdict:
+        return cls(
+            executor=build.executor.name, operators=outcome.counts, cases=outcome.cases,
+            seconds=round(outcome.seconds if seconds is None else seconds, 3), legal=outcome.legal,
+            known={name: KnownInCases(note, count) for name, (note, count) in outcome.known.items()},
+            wrong=[WrongCase.of(build, found) for found in outcome.wrong],
+            causes=[found.kernel for found in outcome.wrong], skipped=outcome.skipped,
+            failed=[FailedTrial(row.candidate.name, row.findings, row.message) for row in outcome.failed],
+            unsafe=[UnsafeCase(row.candidate.name, row.findings) for row in outcome.unsafe],
+            notes=[ModuleNote(*key, count) for key, count in outcome.notes.items()], sanitized=outcome.sanitized,
+            bad=[row.candidate.name for row in outcome.bad],
+            same=outcome.right and outcome.cases > 0 and not build.broken, build=build, outcome=outcome,
+        )  # fmt: skip
+
+    def text(self, everything: bool) -> Text:
+        """One sentence, what is known or legal, what is wrong, and a row per operator."""
+        yield sentence(self.build, self.outcome)
+        yield from findings(self.build, self.outcome)
+        shown = [name for name in VERDICTS if any(count[name] for count in self.outcome.counts.values())]
+        rows = [(op, *(count[name] for name in shown)) for op, count in sorted(self.outcome.counts.items())]
+        if rows:
+            yield Table(("operator", *(f"{name} count" for name in shown)), rows)
+        yield from kernels_text(self.causes)
+        if everything:
+            bad = self.outcome.bad
+            yield from (f"{tried.verdict}: {tried.candidate.name}" for tried in bad[:MOST_SHOWN])
+            yield from rest(len(bad))
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckedFolder(Result):
+    """Modules of a build of yours."""
+
+    folder: Annotated[str, "The folder."]
+    device: Annotated[str, "Name of the device."]
+    profiles: Annotated[Sequence[str], "The numerics that are allowed."]
+    modules: Annotated[Sequence[FolderModule], "The modules of the folder."]
+    unknown: Annotated[Sequence[UnknownModule], "Modules that no operator has."]
+    found: Annotated[FolderVerdict, FLAT]
+    repair: Annotated[
+        Sequence[RepairSearch] | None, "With --repair: a search for each operator that is wrong; else null."
+    ]
+    variants: Annotated[Sequence[FolderVerdict], "Further runs with other variants. None with --watch."] = ()
+    everything: bool = False
+    listed: Sequence[str | Styled | Table] = ()
+
+    @property
+    def same(self) -> Annotated[bool, "Whether all is right, with the further runs."]:
+        runs = [self.found, *self.variants]
+        return (
+            all(one.outcome.right for one in runs)
+            and any(one.cases for one in runs)
+            and not self.found.build.broken
+        )
+
+    @property
+    def status(self) -> int:
+        return RIGHT if self.same else DIFFERENT
+
+    def text(self) -> Text:
+        yield from self.found.text(self.everything)
+        for one in self.repair or ():
+            yield from one.lines()
+        for verdict in self.variants:
+            yield ""
+            yield f"the same with {verdict.executor}"
+            yield from verdict.text(self.everything)
+        yield from self.listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchedFolder(CheckedFolder):
+    """With --watch: a verdict on what changed; one object in each line."""
+
+    changed: Annotated[Sequence[str], "The modules that changed."]
+    stage: Annotated[Literal["first", "all"], "Whether all cases have run."]
+    operators_run: str
+    whole: bool
+
+    def text(self) -> Text:
+        found = self.found
+        yield f"  {self.operators_run}: {verdict(found.outcome, self.whole)}, {found.seconds:.3f} s"
+        yield from findings(found.build, found.outcome)
+        yield from kernels_text(found.causes)
+        for one in self.repair or ():
+            yield from one.lines()
+
+
+def facts(build: Build, verdict: FolderVerdict) -> dict[str, Any]:
+    """What every verdict on a folder says."""
+    strangers = inventory.strangers(build.folder.names(), build.own)
+    return {
+        "folder": build.path, "device": build.device.name, "found": verdict,
+        "profiles": [profile.name for profile in build.profiles],
+        "modules": [FolderModule(row, _runs(build, row, True)) for row in build.rows],
+        "unknown": [UnknownModule(*one) for one in strangers],
+    }  # fmt: skip
+
+
+def modules_text(build: Build, once: bool, verbose: bool) -> Text:
     """How many modules there are, or with ``verbose`` the table of them; ``once``: no further variants."""
     if verbose:
-        rows = [_row(build, row, once) for row in build.rows]
-        print_table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
+        rows = [FolderModule(row, _runs(build, row, once)).cells() for row in build.rows]
+        yield Table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
         return
     states = Counter(row.state for row in build.rows)
-    say(f"modules: {', '.join(f'{count} {state}' for state, count in states.items())}; -v lists them")
+    yield f"modules: {', '.join(f'{count} {state}' for state, count in states.items())}; -v lists them"
 
 
-def print_folder(build: Build) -> None:
+def folder_text(build: Build) -> Text:
     """What is odd about the folder, and what is about to run."""
-    for row in build.rows:
-        if row.note:
-            say(f"damaged: {row.note}")
+    yield from (f"damaged: {row.note}" for row in build.rows if row.note)
     strangers = inventory.strangers(build.folder.names(), build.own)
     near = [row for row in strangers if row[1]]
     for name, meant in near[:MOST_NAMES]:
-        say(f"unknown: {name}{build.suffix}, did you mean {meant}{build.suffix}?")
+        yield f"unknown: {name}{build.suffix}, did you mean {meant}{build.suffix}?"
     if len(near) > MOST_NAMES:
-        say(f"unknown: {choices.more(len(near) - MOST_NAMES)}")
+        yield f"unknown: {choices.more(len(near) - MOST_NAMES)}"
     others = sum(not meant for _, meant in strangers)
     if others:
-        say(f"{counted(others, 'other module')} of operators that refsim has no reference for")
+        yield f"{counted(others, 'other module')} of operators that refsim has no reference for"
     allowed = " or ".join(profile.name for profile in build.profiles)
-    say(f"device {build.device.index}: {build.device.name}; numerics: {allowed}")
-
-
-def _row(build: Build, row: inventory.ModuleRow, once: bool) -> tuple[str, ...]:
-    return row.operator, row.module, row.variant, row.state, _runs(build, row, once)
+    yield f"device {build.device.index}: {build.device.name}; numerics: {allowed}"
 
 
 def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
@@ -65,9 +278,6 @@ def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
     if row.state == inventory.FOUND and not once:
         return "later"
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
-
-
-# --- the verdict -----------------------------------------------------------------------------------------
 
 
 def so_far(operators: Sequence[str], outcome: FolderOutcome, seconds: float) -> str:
@@ -93,50 +303,35 @@ def first_word(tried: Tried, seconds: float) -> str:
     return f"{name} is wrong: byte {at} is {actual[at]}, not {expected[at]}; {seconds:.3f} s"
 
 
-def print_outcome(build: Build, outcome: FolderOutcome, everything: bool) -> None:
-    """One sentence, what is known or legal, what is wrong, and a row per operator."""
-    say(sentence(build, outcome))
-    print_findings(build, outcome)
-    shown = [name for name in VERDICTS if any(count[name] for count in outcome.counts.values())]
-    rows = [(op, *(count[name] for name in shown)) for op, count in sorted(outcome.counts.items())]
-    if rows:
-        print_table(("operator", *(f"{name} count" for name in shown)), rows)
-    print_kernels([found.kernel for found in outcome.wrong])
-    if everything:
-        for tried in outcome.bad[:MOST_SHOWN]:
-            say(f"{tried.verdict}: {tried.candidate.name}")
-        say_rest(len(outcome.bad))
-
-
-def print_findings(build: Build, outcome: FolderOutcome) -> None:
+def findings(build: Build, outcome: FolderOutcome) -> Text:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
-        say(f"legal: {counted(count, 'case')} with the bytes of {names}")
+        yield f"legal: {counted(count, 'case')} with the bytes of {names}"
     for name, (note, count) in outcome.known.items():
-        say(f"known defect {name}: {counted(count, 'case')}; {note}")
+        yield f"known defect {name}: {counted(count, 'case')}; {note}"
     for op, reasons in outcome.skipped.items():
         why = [f"{reason.removeprefix(f'{op}: ')} ({n})" for reason, n in reasons.most_common()]
         named = choices.first(why, MOST_REASONS, choices.IN_JSON)
-        say(f"skipped: {counted(reasons.total(), 'case')} of {op}: {named}")
+        yield f"skipped: {counted(reasons.total(), 'case')} of {op}: {named}"
     for (kind, module, what), cases in outcome.notes.items():
-        say(f"note: {kind}: {module} {what}, in {counted(cases, 'case')}")
+        yield f"note: {kind}: {module} {what}, in {counted(cases, 'case')}"
     for tried in outcome.unsafe:
-        say(f"{tried.candidate.name} has the right bytes, but not for certain")
-        say(f"  {tried.candidate.bound.case.configuration}")
-        print_faults(tried)
-        say(f"  again: {again(build, tried)}", command=True)
+        yield f"{tried.candidate.name} has the right bytes, but not for certain"
+        yield f"  {tried.candidate.bound.case.configuration}"
+        yield from (f"  {one}" for one in tried.findings)
+        yield Command(f"  again: {again(build, tried)}")
     explained = {id(found.first) for found in outcome.wrong}
     for tried in outcome.failed:
-        say(f"{tried.candidate.name} {_failure(tried)}{tried.message}")
-        say(f"  {tried.candidate.bound.case.configuration}")
-        print_faults(tried)
-        say_all(written(build, tried))
+        yield f"{tried.candidate.name} {_failure(tried)}{tried.message}"
+        yield f"  {tried.candidate.bound.case.configuration}"
+        yield from (f"  {one}" for one in tried.findings)
+        yield from written(build, tried)
         if id(tried) not in explained:
             if tried.actual is not None:
-                say("  the bytes of its output are right")
-            say(f"  again: {again(build, tried)}", command=True)
+                yield "  the bytes of its output are right"
+            yield Command(f"  again: {again(build, tried)}")
     for found in outcome.wrong:
-        print_explained(build, found, faults=id(found.tried) not in set(map(id, outcome.failed)))
+        yield from explanation(build, found, faults=id(found.tried) not in set(map(id, outcome.failed)))
 
 
 def _failure(tried: Tried) -> str:
@@ -144,20 +339,14 @@ def _failure(tried: Tried) -> str:
     return "did not run: " if tried.actual is None else "ran, but: "
 
 
-def print_explained(build: Build, found: Explained, faults: bool = True) -> None:
+def explanation(build: Build, found: Explained, faults: bool = True) -> Text:
     """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
-    say_all(remarks(found))
-    print_report(found.report)
-    say_all(written(build, found.tried))
+    yield from remarks(found)
+    yield from report_lines(found.report)
+    yield from written(build, found.tried)
     if faults:
-        print_faults(found.tried)
-    say(f"  again: {again(build, found.tried)}", command=True)
-
-
-def print_faults(tried: Tried) -> None:
-    """What the sanitizers say of a case."""
-    for one in tried.findings:
-        say(f"  {one}")
+        yield from (f"  {one}" for one in found.tried.findings)
+    yield Command(f"  again: {again(build, found.tried)}")
 
 
 def remarks(found: Explained) -> Iterator[str]:
@@ -225,60 +414,3 @@ def verdict(outcome: FolderOutcome, whole: bool, operators: Collection[str] | No
         return "no case ran"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]
     return f"right{'' if whole else ' so far'}, {', '.join((counted(cases, 'case'), *more))}"
-
-
-# --- JSON ------------------------------------------------------------------------------------------------
-
-
-def content(build: Build, outcome: FolderOutcome) -> dict[str, Any]:
-    """The verdict as plain data; docs/json.md lists the keys."""
-    return {
-        "folder": build.path,
-        "executor": build.executor.name,
-        "device": build.device.name,
-        "profiles": [profile.name for profile in build.profiles],
-        "modules": [{**vars(row), "runs": _runs(build, row, True)} for row in build.rows],
-        "unknown": [
-            {"module": name, "meant": meant}
-            for name, meant in inventory.strangers(build.folder.names(), build.own)
-        ],
-        "operators": {op: dict(count) for op, count in outcome.counts.items()},
-        "cases": outcome.cases,
-        "seconds": round(outcome.seconds, 3),
-        "legal": dict(outcome.legal),
-        "known": {name: {"what": note, "cases": count} for name, (note, count) in outcome.known.items()},
-        "wrong": [_explained(build, found) for found in outcome.wrong],
-        "causes": [found.kernel.as_json() for found in outcome.wrong],
-        "skipped": {op: dict(reasons) for op, reasons in outcome.skipped.items()},
-        "failed": [
-            {"case": row.candidate.name, "message": row.message, "findings": _findings(row)}
-            for row in outcome.failed
-        ],
-        "unsafe": [{"case": row.candidate.name, "findings": _findings(row)} for row in outcome.unsafe],
-        "notes": [
-            {"kind": kind, "module": module, "what": what, "cases": cases}
-            for (kind, module, what), cases in outcome.notes.items()
-        ],
-        "sanitized": outcome.sanitized,
-        "bad": [row.candidate.name for row in outcome.bad],
-        "same": outcome.right and outcome.cases > 0 and not build.broken,
-    }
-
-
-def _findings(tried: Tried) -> list[dict[str, Any]]:
-    return [one.as_json() for one in tried.findings]
-
-
-def _explained(build: Build, found: Explained) -> dict[str, Any]:
-    module = build.writer(found.tried.candidate.bound.call)
-    return {
-        "case": found.tried.candidate.name,
-        "module": module,
-        "lines": [{"place": place, "source": source} for place, source in build.stores(module)],
-        "first": found.first.candidate.name,
-        "cases": list(found.cases),
-        "distinct": found.distinct,
-        "again": again(build, found.tried),
-        "findings": _findings(found.tried),
-        "report": found.report.as_json(),
-    }

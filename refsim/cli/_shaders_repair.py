@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
-from refsim.cli import _device
-from refsim.cli._shaders_build import Build
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import not_written, say, wrote
+from refsim.cli.kit.text import not_written, wrote
 from refsim.core import atomic_write
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase
-from refsim.modules import SECONDS
+from refsim.modules import SECONDS, executors
+from refsim.modules.build import Build
 from refsim.modules.repair import report
-from refsim.modules.repair.search import PATIENCE_S, Search, Searched, copied
+from refsim.modules.repair.report import disassembled
+from refsim.modules.repair.search import PATIENCE_S, Repair, Search, Searched, copied
 from refsim.modules.verification import FolderOutcome
 
 
@@ -28,16 +28,73 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A search, and what the modules never read of what their host gives them."""
+class FoundRepair:
+    """An edit of a module."""
 
+    module: Annotated[str, "Name of the module."]
+    place: Annotated[str | None, "File and line; null without line numbers."]
+    source: Annotated[str, "The text of that line."]
+    change: Annotated[str, "The edit, in words."]
+    instruction: Annotated[str, "The instruction that is edited."]
+    copies: Annotated[int, "How many copies of it are edited."]
+    cases: Annotated[int, "Cases that are right with it."]
+    wrong: Annotated[str | None, "A case that is not; null if all are right."]
+
+    @classmethod
+    def of(cls, one: Repair) -> FoundRepair:
+        place = report.line(one)
+        instruction = disassembled(one.code, one.edit.changes[0].site)
+        about = (
+            one.module,
+            None if place is None else str(place),
+            report.source(one),
+            one.edit.said,
+            instruction,
+        )
+        return cls(*about, len(one.edit.changes), one.right, one.wrong)
+
+
+@dataclass(frozen=True)
+class RepairSearch:
+    """A search for a repair of one operator."""
+
+    operator: Annotated[str, "Name of the operator."]
+    witness: Annotated[str, "The case that each edit was tried on."]
+    modules: Annotated[Sequence[str], "The modules that were edited."]
+    repairs: Annotated[Sequence[FoundRepair], "Edits with which all cases are right."]
+    partial: Annotated[
+        Sequence[FoundRepair], "Edits with which all witnesses are right, and some other case is not."
+    ]
+    tried: Annotated[int, "How many edits were tried."]
+    edits: Annotated[int, "How many edits there are."]
+    seconds: Annotated[float, "How long it took."]
+    unread: Annotated[Mapping[str, Sequence[str]], "By module: what it never uses of what its host gives it."]
     searched: Searched
-    unread: dict[str, list[str]]
+
+    @classmethod
+    def of(cls, found: Searched, unread: Mapping[str, Sequence[str]]) -> RepairSearch:
+        repairs, partial = (list(map(FoundRepair.of, rows)) for rows in (found.repairs, found.partial))
+        counts = (found.tried, found.edits, round(found.seconds, 3))
+        return cls(found.operator, found.witness, found.modules, repairs, partial, *counts, unread, found)
+
+    def lines(self) -> Iterator[str]:
+        """What the search found, line by line."""
+        for number, one in enumerate(self.searched.repairs):
+            yield f"{'or' if number else 'repair'}: {report.sentence(one)}"
+            if report.line(one) is None:
+                yield from (f"    {row}" for row in report.around(one))
+            elif report.source(one):
+                yield f"    {report.source(one)}"
+        if not self.repairs:
+            yield f"no repair: {report.nothing(self.searched)}"
+            yield from (f"  not it: {report.sentence(one)}" for one in self.searched.partial)
+            for module, facts in self.unread.items():
+                yield from (f"  {module}{SUFFIX} {fact}" for fact in facts)
 
 
 def repaired(
     build: Build, outcome: FolderOutcome, wanted: Wanted, interrupted: Callable[[], bool] = lambda: False
-) -> list[Found]:
+) -> list[RepairSearch]:
     """Search for a repair of each operator that is wrong in some case; the first repair of all is written."""
     ran = [one for one in outcome.failed if one.actual is not None]
     wrong = {one.candidate.op: one.candidate for one in (*ran, *(row.tried for row in outcome.wrong))}
@@ -51,7 +108,9 @@ def repaired(
     return found
 
 
-def _searched(build: Build, case: TellingCase, wanted: Wanted, interrupted: Callable[[], bool]) -> Found:
+def _searched(
+    build: Build, case: TellingCase, wanted: Wanted, interrupted: Callable[[], bool]
+) -> RepairSearch:
     trial = build.verification.trial
     steps = build.steps(case.bound.call)
     unread = {
@@ -61,7 +120,7 @@ def _searched(build: Build, case: TellingCase, wanted: Wanted, interrupted: Call
     }
     with copied(build.path, build.modules) as folder, progress("edits") as advance:
         features = build.features
-        executor = _device.modules(folder, build.device.index, features.variant, features.float_images)
+        executor = executors.of(folder, build.device.index, features.variant, features.float_images)
         executor.timeout_s = PATIENCE_S
         try:
             search = Search(
@@ -69,33 +128,6 @@ def _searched(build: Build, case: TellingCase, wanted: Wanted, interrupted: Call
                 [one for one in build.verification.every(case.op) if build.takes(one.bound.call)],
                 wanted.seconds, advance, interrupted,
             )  # fmt: skip
-            return Found(search.run(case), unread)
+            return RepairSearch.of(search.run(case), unread)
         finally:
             executor.close()
-
-
-def lines(found: Found) -> Iterator[str]:
-    """What a search found, line by line."""
-    searched = found.searched
-    for number, one in enumerate(searched.repairs):
-        yield f"{'or' if number else 'repair'}: {report.sentence(one)}"
-        if report.line(one) is None:
-            yield from (f"    {row}" for row in report.around(one))
-        elif report.source(one):
-            yield f"    {report.source(one)}"
-    if not searched.repairs:
-        yield f"no repair: {report.nothing(searched)}"
-        for one in searched.partial:
-            yield f"  not it: {report.sentence(one)}"
-        for module, facts in found.unread.items():
-            yield from (f"  {module}{SUFFIX} {fact}" for fact in facts)
-
-
-def print_found(found: list[Found]) -> None:
-    for one in found:
-        for line in lines(one):
-            say(line)
-
-
-def content(found: list[Found]) -> list[dict[str, Any]]:
-    return [report.as_json(one.searched, one.unread) for one in found]

@@ -6,51 +6,32 @@ If the file changes that says how kernels are called, everything is opened anew.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from refsim.cli import _shaders as text
-from refsim.cli._shaders_build import Build
-from refsim.cli._shaders_repair import Found, Wanted, print_found, repaired
-from refsim.cli._shaders_repair import content as repair_content
-from refsim.cli.kit.apart import print_kernels
-from refsim.cli.kit.text import print_json_line, say
+from refsim.cli._shaders import (
+    FolderVerdict,
+    WatchedFolder,
+    called,
+    facts,
+    first_word,
+    folder_text,
+    modules_text,
+)
+from refsim.cli._shaders_repair import RepairSearch, Wanted, repaired
+from refsim.cli.kit.text import meanwhile
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.status import DIFFERENT, SAME
 from refsim.formats import kernels
 from refsim.modules import inventory
+from refsim.modules.build import Build
+from refsim.modules.edited_file import EditedFile
 from refsim.modules.folder import POLL_S
 from refsim.modules.verification import ALL, FolderOutcome, Stage, stages
 
-
-class EditedFile:
-    """The file ``refsim.toml`` of a folder of modules, or such a file itself, as somebody edits it."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self._known = self._last = self._look()
-
-    def changed(self) -> bool:
-        """Whether it holds other bytes than when this was true last, or is new or gone; does not wait.
-
-        Bytes count once they are found twice: an editor may write them in several pieces.
-        """
-        before, self._last = self._last, self._look()
-        if self._last == self._known or self._last != before:
-            return False
-        self._known = self._last
-        return True
-
-    def _look(self) -> bytes | None:
-        _, file = kernels.find(self.path)
-        if file is None:
-            return None
-        try:
-            with open(file, "rb") as opened:
-                return opened.read(kernels.MAX_BYTES + 1)
-        except OSError:  # somebody replaces it
-            return None
+#: A verdict for each change, and the exit status in the end.
+Verdicts = Generator[WatchedFolder, None, int]
 
 
 def watch(
@@ -58,11 +39,10 @@ def watch(
     path: str,
     everything: bool,
     limit: int,
-    as_json: bool,
     repair: Wanted | None = None,
     verbose: bool = False,
-) -> int:
-    """Watch the folder ``path`` until Ctrl-C; the exit status. ``opened`` opens it, at first and when its file changes.
+) -> Verdicts:
+    """Watch the folder ``path`` until Ctrl-C. ``opened`` opens it, at first and when its file changes.
 
     Raises what ``opened`` raises at first; later errors are said, and the next change of the file is waited for.
     """
@@ -71,24 +51,22 @@ def watch(
     while True:
         try:
             with opened() as build:
-                if not as_json:
-                    text.print_folder(build)
-                    text.print_modules(build, True, verbose)
-                status = Watch(build, description, everything, limit, as_json, repair).run(changed)
+                meanwhile(folder_text(build))
+                meanwhile(modules_text(build, True, verbose))
+                status = yield from Watch(build, description, everything, limit, repair).run(changed)
             if status is not None:
                 return status
         except RefsimError as error:
             if not changed:
                 raise
-            say(f"  {error}", err=as_json)
+            meanwhile([f"  {error}"])
             try:
                 while not description.changed():
                     time.sleep(POLL_S)
             except KeyboardInterrupt:
                 return DIFFERENT
         changed = frozenset({kernels.NAME})
-        if not as_json:
-            say(f"{time.strftime('%H:%M:%S')} {kernels.NAME} changed")
+        meanwhile([f"{time.strftime('%H:%M:%S')} {kernels.NAME} changed"])
 
 
 class Watch:
@@ -104,18 +82,17 @@ class Watch:
         description: EditedFile,
         everything: bool,
         limit: int,
-        as_json: bool,
         repair: Wanted | None = None,
     ) -> None:
         self.repair = repair
-        self.build, self.everything, self.limit, self.as_json = build, everything, limit, as_json
+        self.build, self.everything, self.limit = build, everything, limit
         self.description = description
         self.unsure = set(build.operators)
         self.changed: frozenset[str] = frozenset()
         self.stale = False
 
-    def run(self, changed: frozenset[str] = frozenset()) -> int | None:
-        """The exit status, when Ctrl-C ends it: whether all was right at the end; None to have everything opened anew.
+    def run(self, changed: frozenset[str] = frozenset()) -> Generator[WatchedFolder, None, int | None]:
+        """The verdicts, and the exit status when Ctrl-C ends it: whether all was right at the end; None to open anew.
 
         ``changed``: why it was opened.
         """
@@ -125,7 +102,7 @@ class Watch:
                 f"watching {self.build.path}: {counted(len(self.build.rows), 'module')}; Ctrl-C ends it"
             )
             while True:
-                self._verify(order, changed, time.perf_counter())
+                yield from self._verify(order, changed, time.perf_counter())
                 while not (self.changed or self.stale):
                     self.changed = self.build.folder.wait(POLL_S)
                     self.stale = self.description.changed()
@@ -157,7 +134,9 @@ class Watch:
         later = {*touched, *inventory.affected(self.build.folder.unsettled, self.build.operators)}
         return stages(touched, [op for op in self.build.operators if op in self.unsure and op not in later])
 
-    def _verify(self, order: Iterable[Stage], changed: Collection[str], since: float) -> None:
+    def _verify(
+        self, order: Iterable[Stage], changed: Collection[str], since: float
+    ) -> Iterator[WatchedFolder]:
         for stage in order:
             outcome = self.build.verification.run(
                 stage.operators,
@@ -165,10 +144,11 @@ class Watch:
                 skip=stage.skip,
                 most=stage.most,
                 limit=self.limit,
-                found=lambda tried: self._say(f"  {text.first_word(tried, time.perf_counter() - since)}"),
+                found=lambda tried: self._say(f"  {first_word(tried, time.perf_counter() - since)}"),
                 interrupted=self._interrupted,
             )
-            self._tell(stage, changed, outcome, time.perf_counter() - since)
+            if not (outcome.right and (self.changed or self.stale)):  # more of it comes at once
+                yield self._told(stage, changed, outcome, time.perf_counter() - since)
             if not outcome.right or self.changed or self.stale:
                 return
             if stage.name == ALL:
@@ -179,29 +159,20 @@ class Watch:
         self.stale |= self.description.changed()
         return bool(self.changed) or self.stale
 
-    def _tell(self, stage: Stage, changed: Collection[str], outcome: FolderOutcome, seconds: float) -> None:
-        if (self.changed or self.stale) and outcome.right:
-            return  # more of it comes at once
-        if self.as_json:
-            facts = text.content(self.build, outcome) | {
-                "changed": sorted(changed), "stage": stage.name, "seconds": round(seconds, 3),
-            }  # fmt: skip
-            if self.repair is not None:
-                facts["repair"] = repair_content(self._repaired(outcome))
-            print_json_line("shaders", SAME if outcome.right else DIFFERENT, facts)
-            return
-        verdict = text.verdict(outcome, stage.name == ALL)
-        say(f"  {text.called(stage.operators)}: {verdict}, {seconds:.3f} s")
-        text.print_findings(self.build, outcome)
-        print_kernels([found.kernel for found in outcome.wrong])
-        if self.repair is not None:
-            print_found(self._repaired(outcome))
+    def _told(
+        self, stage: Stage, changed: Collection[str], outcome: FolderOutcome, seconds: float
+    ) -> WatchedFolder:
+        verdict = FolderVerdict.of(self.build, outcome, seconds)
+        whole = stage.name == ALL
+        return WatchedFolder(
+            **facts(self.build, verdict), changed=sorted(changed), stage="all" if whole else "first", whole=whole,
+            operators_run=called(stage.operators), repair=None if self.repair is None else self._repaired(outcome),
+        )  # fmt: skip
 
-    def _repaired(self, outcome: FolderOutcome) -> list[Found]:
+    def _repaired(self, outcome: FolderOutcome) -> list[RepairSearch]:
         """A search for a repair, until a module changes."""
         assert self.repair is not None
         return repaired(self.build, outcome, self.repair, self._interrupted)
 
     def _say(self, line: str) -> None:
-        if not self.as_json:
-            say(line)
+        meanwhile([line])

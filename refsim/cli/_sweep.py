@@ -1,12 +1,15 @@
-"""What `refsim sweep` prints: a table of counts, why calls were refused, and the failures."""
+"""What `refsim sweep` found: a table of counts, why calls were refused, and the failures."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from refsim.cli.kit.text import MOST_SHOWN, print_table, say, say_rest
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import MOST_SHOWN, Command, Table, Text, rest
+from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.share import Share
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import SweepPlan
@@ -15,40 +18,120 @@ from refsim.sweep.run import MOST_FOLDERS
 _ALL = "all"
 
 
-def show(
-    plan: SweepPlan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
-) -> None:
-    """Print everything."""
-    rows = [*found, *totals(found)]
-    used = [status for status in STATUSES if any(row.statuses[status] for row in rows)]
-    print_table(
-        ("operator", "executor", "configs count", *(f"{status} count" for status in used), "bytes"),
-        [
-            (row.subject, row.variant, row.count, *(row.statuses[status] for status in used), row.nbytes)
-            for row in rows
-        ],
-    )
-    why = reasons(found)
-    for text, count in why.most_common(MOST_SHOWN):
-        say(f"{REFUSED} {count}: {text}")
-    say_rest(len(why), f"{REFUSED}: ")
-    written = Counter((failure.subject, failure.variant) for failure, folder in failed if folder)
-    for failure, folder in failed[:MOST_SHOWN]:
-        say(
-            f"{failure.subject} on {failure.variant}, seed {failure.seed}, {failure.profile}: {failure.status}"
+@dataclass(frozen=True)
+class SweepRow:
+    """What became of the calls of one operator on one executor."""
+
+    operator: Annotated[str, "Name of the operator."]
+    executor: Annotated[str, "The executor."]
+    threads: Annotated[int, "Its threads."]
+    isa: Annotated[str | None, "The instruction set that it compiled for; null: the machine's."]
+    configurations: Annotated[int, "How many configurations."]
+    statuses: Annotated[Mapping[str, int], "Calls by what became of them."]
+    bytes: Annotated[int, "Bytes compared."]
+    seconds: Annotated[float, "How long it took."]
+
+    @classmethod
+    def of(cls, one: Outcome) -> SweepRow:
+        by, statuses = one.variant, {name: one.statuses[name] for name in STATUSES}
+        about = (one.subject, by.executor, by.threads, by.isa or None)
+        return cls(*about, one.count, statuses, one.nbytes, round(one.seconds, 3))
+
+
+@dataclass(frozen=True)
+class SweepFailure:
+    """A call that failed."""
+
+    operator: Annotated[str, "Name of the operator."]
+    executor: Annotated[str, "The executor, with its threads and its instruction set."]
+    seed: Annotated[int, "The seed."]
+    profile: Annotated[str, "The profile."]
+    status: Annotated[str, "How it came out."]
+    message: Annotated[str, "What happened, in words."]
+    case: Annotated[str, "The case, as small as it still fails."]
+    folder: Annotated[str | None, "Where that case is; null if it was not written."]
+    name: str
+
+    @classmethod
+    def of(cls, one: Failure, folder: str) -> SweepFailure:
+        about = (one.subject, str(one.variant), one.seed, one.profile, one.status, one.message, str(one.case))
+        return cls(*about, folder or None, one.variant.executor)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swept(Result):
+    """Random configurations. ``idle``: executors with kernels of their own of which not one ran."""
+
+    seed: Annotated[int, "The seed."]
+    configurations: Annotated[int, "How many configurations."]
+    profiles: Annotated[Sequence[str], "Names of numerics profiles."]
+    counts: Annotated[Sequence[SweepRow], "By operator and executor."]
+    refused: Annotated[Mapping[str, int], "Calls by reason."]
+    failures: Annotated[Sequence[SweepFailure], "What failed."]
+    failed: Annotated[int, "Calls that failed."]
+    seconds: Annotated[float, "How long it took."]
+    found: Sequence[Outcome]
+    idle: Sequence[Share]
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return not self.failed and not self.idle
+
+    @property
+    def status(self) -> int:
+        for one in self.idle if not self.failed else ():
+            one.check()
+        return SAME if not self.failed else DIFFERENT
+
+    def text(self) -> Text:
+        rows = [*self.found, *totals(self.found)]
+        used = [status for status in STATUSES if any(row.statuses[status] for row in rows)]
+        heads = ("operator", "executor", "configs count", *(f"{status} count" for status in used), "bytes")
+        yield Table(
+            heads,
+            [
+                (row.subject, row.variant, row.count, *(row.statuses[status] for status in used), row.nbytes)
+                for row in rows
+            ],
         )
-        say(f"  {failure.case}")
-        say(f"  {failure.message}")
-        if folder:
-            say(f"  refsim replay {folder} -x {failure.variant.executor}", command=True)
-        elif written[failure.subject, failure.variant] >= MOST_FOLDERS:
-            say(f"  its case is not written: {MOST_FOLDERS} of this operator and executor are")
-    say_rest(len(failed))
-    calls = sum(row.statuses[status] for row in found for status in COMPARED)
-    wrong = sum(row.failed for row in found)
-    if wrong > len(failed):
-        say(f"{wrong - len(failed)} more are only counted: a chunk tells {MOST_TOLD} of each executor")
-    say(f"{plan.total} configurations, {calls} calls compared, {wrong} failed, {seconds:.1f} s")
+        for text, count in Counter(self.refused).most_common(MOST_SHOWN):
+            yield f"{REFUSED} {count}: {text}"
+        yield from rest(len(self.refused), f"{REFUSED}: ")
+        written = Counter((one.operator, one.executor) for one in self.failures if one.folder)
+        for one in self.failures[:MOST_SHOWN]:
+            yield f"{one.operator} on {one.executor}, seed {one.seed}, {one.profile}: {one.status}"
+            yield f"  {one.case}"
+            yield f"  {one.message}"
+            if one.folder:
+                yield Command(f"  refsim replay {one.folder} -x {one.name}")
+            elif written[one.operator, one.executor] >= MOST_FOLDERS:
+                yield f"  its case is not written: {MOST_FOLDERS} of this operator and executor are"
+        yield from rest(len(self.failures))
+        calls = sum(row.statuses[status] for row in self.found for status in COMPARED)
+        if self.failed > len(self.failures):
+            more = self.failed - len(self.failures)
+            yield f"{more} more are only counted: a chunk tells {MOST_TOLD} of each executor"
+        compared = f"{self.configurations} configurations, {calls} calls compared"
+        yield f"{compared}, {self.failed} failed, {self.seconds:.1f} s"
+
+
+def swept(
+    plan: SweepPlan,
+    found: Sequence[Outcome],
+    failed: Sequence[tuple[Failure, str]],
+    seconds: float,
+    foreign: Collection[str],
+) -> Swept:
+    """``foreign``: the executors with kernels of their own."""
+    wrong = sum(one.statuses[status] for one in found for status in FAILED)
+    return Swept(
+        seed=plan.seed, configurations=plan.total, profiles=[profile.name for profile in plan.profiles],
+        counts=[SweepRow.of(one) for one in found], refused=reasons(found),
+        failures=[SweepFailure.of(one, folder) for one, folder in failed], failed=wrong, seconds=round(seconds, 3),
+        found=found, idle=idle(found, foreign),
+    )  # fmt: skip
 
 
 def totals(found: Sequence[Outcome]) -> list[Outcome]:
@@ -73,34 +156,3 @@ def idle(found: Sequence[Outcome], foreign: Collection[str]) -> list[Share]:
 def reasons(found: Sequence[Outcome]) -> Counter[str]:
     """Why calls were refused, and how many."""
     return sum((outcome.reasons for outcome in found), Counter[str]())
-
-
-def as_json(
-    plan: SweepPlan, found: Sequence[Outcome], failed: Sequence[tuple[Failure, str]], seconds: float
-) -> dict[str, Any]:
-    """The same as one object."""
-
-    def row(one: Outcome) -> dict[str, Any]:
-        return {
-            "operator": one.subject, "executor": one.variant.executor, "threads": one.variant.threads,
-            "isa": one.variant.isa or None, "configurations": one.count, **one.statuses, "bytes": one.nbytes,
-            "seconds": round(one.seconds, 3),
-        }  # fmt: skip
-
-    return {
-        "seed": plan.seed,
-        "configurations": plan.total,
-        "profiles": [profile.name for profile in plan.profiles],
-        "counts": [row(one) for one in found],
-        "refused": dict(reasons(found)),
-        "failures": [
-            {
-                "operator": f.subject, "executor": str(f.variant), "seed": f.seed, "profile": f.profile,
-                "status": f.status, "message": f.message, "case": f.case, "folder": folder or None,
-            }
-            for f, folder in failed
-        ],
-        "failed": sum(one.statuses[status] for one in found for status in FAILED),
-        "seconds": round(seconds, 3),
-        "same": not any(one.failed for one in found),
-    }  # fmt: skip

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import click
 import numpy as np
 
 import refsim
-from refsim.cli._execute import Execution, execute
+from refsim.cli._origins import Origins
+from refsim.cli._ran import RunOutput, outputs_of, table
 from refsim.cli.kit.complete import Completeness
 from refsim.cli.kit.options import executors_option
-from refsim.cli.kit.text import print_table, say_all
-from refsim.cli.kit.verb import Result, verb
-from refsim.cli.run import EXPECTED_NAMES, output_verdicts, print_result, verdict_text
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Table, Text
+from refsim.cli.kit.verb import verb
+from refsim.cli.run import EXPECTED_NAMES
 from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.core.status import DIFFERENT, SAME
+from refsim.device.execution import Execution, execute
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 
@@ -37,74 +41,86 @@ def bundled() -> dict[str, Path]:
     raise FormatError("demo", "no bundled models", need=f"*.pte in {FOLDERS[0]}")
 
 
+@dataclass(frozen=True)
+class DemoModel:
+    """A bundled model against its recorded buffers."""
+
+    model: Annotated[str, "The model's name."]
+    operators: Annotated[int, "The operators."]
+    buffers: Annotated[int, "Buffers compared."]
+    bytes: Annotated[int, "Bytes compared."]
+    different: Annotated[int, "Bytes that differ."]
+    not_compared: Annotated[Sequence[str], "Values that were not compared."]
+    outputs_same: Annotated[bool, "Whether the outputs have the right bits."]
+    ms: Annotated[Mapping[str, float], "Milliseconds by executor."]
+    result: Execution
+    outputs: Sequence[RunOutput]
+
+    @property
+    def same(self) -> bool:
+        return self.outputs_same and self.bytes > 0 and not self.different and not self.not_compared
+
+    def cells(self) -> tuple[object, ...]:
+        outputs = "same bits" if self.outputs_same else "different"
+        about = (self.model, self.operators, self.buffers, self.bytes, self.different)
+        return (*about, outputs, sum(self.ms.values()))
+
+
+@dataclass(frozen=True)
+class Demonstrated(Result):
+    """The bundled models against recorded buffers."""
+
+    models: Annotated[Sequence[DemoModel], "The models, the one that was asked for first."]
+    executors: str
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return all(one.same for one in self.models)
+
+    @property
+    def status(self) -> int:
+        return SAME if self.same else DIFFERENT
+
+    def text(self) -> Text:
+        first = self.models[0]
+        against, io = f"{first.model}.dump.zip", f"{first.model}.io.npz"
+        yield f"{first.model}.pte, run on {self.executors}; every packed buffer against {against}"
+        yield ""
+        yield from table(first.result, against, Origins())
+        yield from (one.text(io) for one in first.outputs)
+        yield ""
+        heads = ("model", "operators", "buffers", "bytes", "different", "outputs", "ms")
+        yield Table(heads, [one.cells() for one in self.models])
+
+
 @verb("demo", "mixed_ops")
 @click.argument("name", default=DEFAULT)
 @executors_option
-def command(name: str, executors: str) -> Result:
+def command(name: str, executors: str) -> Demonstrated:
     """Run the bundled models: NAME (mixed_ops) with a table of its operators, then one line per model."""
     models = bundled()
     if name not in models:
         raise FormatError("demo", "no such bundled model", got=name, need=choices.need(name, models))
     order = [name, *(other for other in models if other != name)]
-    summaries = []
-    for model_name in order:
-        path = models[model_name]
-        recorded = Recorded(path.with_name(f"{model_name}.dump.zip"))
-        io_path = path.with_name(f"{model_name}.io.npz")
-        model = refsim.load(path)
-        inputs = npz.read_arrays(io_path, ("in",), model.input_shapes())
-        result = execute(model, inputs, executors.split(","), recorded=recorded, repeat=2)
-        outputs = next(iter(result.outputs.values()))
-        wanted = npz.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
-        verdicts = output_verdicts(result, wanted)
-        whole = Completeness(recorded.path, result.needed, result.compared)
-        checks = [check for row in result.rows for check in row.checks.values()]
-        summaries.append(
-            {
-                "model": model_name,
-                "operators": len({(row.delegate, row.node) for row in result.rows}),
-                "buffers": len(checks),
-                "bytes": sum(check.compared for check in checks),
-                "different": sum(check.different for check in checks),
-                "not_compared": whole.missing,
-                "outputs_same": all(verdict["same"] for verdict in verdicts)
-                and not any(result.apart.values()),
-                "ms": {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs},
-            }
-        )
-        if model_name == name:
-            against = Path(recorded.path).name
-            head = f"{path.name}, run on {executors}; every packed buffer against {against}"
-            told = [verdict_text(verdict, io_path.name) for verdict in verdicts]
-            first = partial(_show_one, head, result, against, told)
-    same = all(
-        s["outputs_same"] and s["bytes"] and not s["different"] and not s["not_compared"] for s in summaries
-    )
-
-    def show() -> None:
-        first()
-        heads = ("model", "operators", "buffers", "bytes", "different", "outputs", "ms")
-        print_table(heads, [_brief(summary) for summary in summaries])
-
-    return Result({"models": summaries, "same": same}, show, SAME if same else DIFFERENT)
+    return Demonstrated([_shown(one, models[one], executors.split(",")) for one in order], executors)
 
 
-def _show_one(head: str, result: Execution, against: str, told: Sequence[str]) -> None:
-    """The model that was asked for, operator by operator."""
-    say_all((head, ""))
-    print_result(result, against)
-    say_all((*told, ""))
-
-
-def _brief(summary: dict[str, object]) -> tuple[object, ...]:
-    ms = summary["ms"]
-    assert isinstance(ms, dict)
-    return (
-        summary["model"],
-        summary["operators"],
-        summary["buffers"],
-        summary["bytes"],
-        summary["different"],
-        "same bits" if summary["outputs_same"] else "different",
-        sum(ms.values()),
-    )
+def _shown(name: str, path: Path, executors: Sequence[str]) -> DemoModel:
+    recorded = Recorded(path.with_name(f"{name}.dump.zip"))
+    io_path = path.with_name(f"{name}.io.npz")
+    model = refsim.load(path)
+    inputs = npz.read_arrays(io_path, ("in",), model.input_shapes())
+    result = execute(model, inputs, executors, recorded=recorded, repeat=2)
+    outputs = next(iter(result.outputs.values()))
+    wanted = npz.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
+    told = outputs_of(result, wanted)
+    checks = [check for row in result.rows for check in row.golden.values()]
+    return DemoModel(
+        name, len({(row.delegate, row.node) for row in result.rows}), len(checks),
+        sum(check.compared for check in checks), sum(check.different for check in checks),
+        Completeness(recorded.path, result.needed, result.compared).not_compared,
+        all(one.same for one in told) and not any(result.apart.values()),
+        {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs}, result, told,
+    )  # fmt: skip

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
 from refsim.bytediff import Report, diff
-from refsim.cli.kit.buffers import compared, raw_buffer, raw_files
 from refsim.cli.kit.document import Document
 from refsim.cli.kit.given import is_dump, pair_of
 from refsim.cli.kit.options import (
@@ -20,7 +22,9 @@ from refsim.cli.kit.options import (
     search_option,
     shape_option,
 )
-from refsim.cli.kit.verb import PROGRAM, Lacking, Result, verb
+from refsim.cli.kit.report import BufferCompared, Told, raw_buffer, raw_files
+from refsim.cli.kit.text import Text
+from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
@@ -72,6 +76,22 @@ def _swapped(expected: str, actual: str) -> list[str]:
     return words
 
 
+@dataclass(frozen=True, kw_only=True)
+class Diffed(BufferCompared):
+    """Two buffers."""
+
+    expected: Annotated[str, "The file of the right bytes."]
+    of_case: Annotated[
+        Sequence[str], "With --case: that the expected buffer is not what the case expects; else empty."
+    ]
+    hint: str
+
+    def text(self) -> Text:
+        yield from super().text()
+        if self.hint:
+            yield self.hint
+
+
 @verb("diff", "expected.bin actual.bin -l 4W4C -s 1,64,56,56")
 @click.argument("expected")
 @click.argument("actual")
@@ -105,7 +125,7 @@ def command(
     others: tuple[str, ...],
     limit: int,
     html: str | None,
-) -> Result:
+) -> Diffed:
     """Compare ACTUAL with EXPECTED, buffers of one tensor in any form that replay --actual reads, byte by byte."""
     if dump := next((path for path in (actual, expected) if is_dump(path)), None):
         raise _whole(expected, actual, dump)
@@ -139,13 +159,14 @@ def command(
         others=raw_files(others),
         limit=limit,
     )
-    notes = [] if case is None else _of_case(report, expected, actual, case)
-    texts = [line for line, _ in notes]
+    of_case = [] if case is None else _of_case(report, expected, actual, case)
     unlike = _unlike(expected, actual, stored, case or "", report.same)
-    notes += [(line, False) for line in unlike]
-    facts = {"expected": expected, "actual": actual, "of_case": texts, "of_run": unlike}
-    if bound is not None or report.same:
-        return compared(facts, report, html, notes)
+    told = Told.of(report)
+    told.write_html(html, [*(line for line, _ in of_case), *unlike])
     beside = next((path for path in (expected, actual) if in_case(path)), None)
     hint = HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir)
-    return compared(facts, report, html, notes, hint)
+    return Diffed(
+        expected=expected, actual=actual, of_case=[line for line, _ in of_case], of_run=unlike, told=told,
+        notes=[*of_case, *((line, False) for line in unlike)],
+        hint="" if bound is not None or report.same else hint,
+    )  # fmt: skip

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial as partial_of
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
+from refsim.cli._origins import Origins, origin_option, read_origins
 from refsim.cli.kit.complete import named, partial_option
 from refsim.cli.kit.options import executor_profile_option
-from refsim.cli.kit.target import opened, target_option
-from refsim.cli.kit.text import print_table, say, shape_text
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.target import Opened, opened, target_option
+from refsim.cli.kit.text import Text, shape_text
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
+from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.delegate_gap import Gap, delegate_calls, gaps
@@ -29,6 +32,57 @@ COLUMNS = (
     "run", "instruction", "delegate", "value", "shape", "dtype", "elements", "differing", "steps", "largest",
 )  # fmt: skip
 DROP = ("run", "dtype", "instruction", "elements")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EtdumpCompared(Result):
+    """The calls of delegates that an ETDump recorded."""
+
+    file: Annotated[str, "The program."]
+    aimed: Annotated[Opened, FLAT]
+    etdump: Annotated[str, "The ETDump."]
+    calls: Annotated[Sequence[Gap], "The outputs, in the order of the recording."]
+    not_compared: Annotated[Sequence[str], "Outputs of delegates that were not recorded."]
+    partial: Annotated[bool, "Whether --partial was given."]
+    made: Annotated[Origins, FLAT]
+    needed: int
+
+    @property
+    def wrong(self) -> list[Gap]:
+        return [row for row in self.calls if row.differing]
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return not self.wrong and (self.partial or not self.not_compared)
+
+    @property
+    def status(self) -> int:
+        left = self.not_compared
+        if not self.wrong and not self.same:
+            raise IncompleteError(
+                self.etdump, "does not hold all outputs of delegates", need="all, or --partial",
+                got=f"{self.needed - len(left)} of {self.needed}; {named(left)} not compared",
+            )  # fmt: skip
+        return SAME if self.same else DIFFERENT
+
+    def text(self) -> Text:
+        rows = [((row.delegate, -1 if row.node is None else row.node), _cells(row)) for row in self.calls]
+        yield self.made.table(COLUMNS, rows, DROP)
+        elements, differing = (
+            sum(getattr(row, name) for row in self.calls) for name in ("elements", "differing")
+        )
+        yield f"{counted(len(rows), 'output')} of delegates, {counted(elements, 'element')}: {differing} differ"
+        for row in self.wrong[:MOST_FIRST]:
+            assert row.first is not None
+            yield f"first that differs in run {row.run}, {row.value}: element {','.join(map(str, row.first))}"
+            if row.node is not None:
+                yield from self.made.made_by(row.delegate, row.node)
+        if len(self.wrong) > MOST_FIRST:
+            yield choices.more(len(self.wrong) - MOST_FIRST, "the table has all")
+        if self.not_compared:
+            yield f"not recorded: {named(self.not_compared)}"
 
 
 @verb("etdump", "model.pte run.etdp --buffer run.bin")
@@ -47,7 +101,7 @@ def command(
     profile: Profile | None,
     partial: bool,
     origin: str | None,
-) -> Result:
+) -> EtdumpCompared:
     """Compare what the delegates of FILE gave in a run, as ETDUMP recorded it, with the right bytes.
 
     Each delegate is computed on the inputs that it had in that run.
@@ -64,40 +118,11 @@ def command(
             dump, "recorded no values of a Vulkan delegate", got=counted(len(recording.executions()), "run"),
             need="a run with a debug buffer and intermediate outputs",
         )  # fmt: skip
-    wrong = [row for row in rows if row.differing]
     missing = [name for name in needed if name not in {row.value for row in rows}]
-    enough = partial or not missing
-    content = {
-        "file": file, **aimed.as_json(), "etdump": dump, "calls": [row.as_json() for row in rows],
-        "same": not wrong and enough, "not_compared": missing, "partial": partial, **made.as_json(),
-    }  # fmt: skip
-    status = partial_of(_status, dump, not wrong, needed, [] if enough else missing)
-    return Result(content, partial_of(_show, rows, wrong, missing, made), status)
-
-
-def _show(rows: Sequence[Gap], wrong: Sequence[Gap], missing: Sequence[str], made: Origins) -> None:
-    table = [[*_cells(row), *made.cell(row.delegate, -1 if row.node is None else row.node)] for row in rows]
-    print_table((*COLUMNS, *([COLUMN] if made else [])), table, DROP)
-    elements, different = sum(row.elements for row in rows), sum(row.differing for row in rows)
-    say(f"{counted(len(rows), 'output')} of delegates, {counted(elements, 'element')}: {different} differ")
-    for row in wrong[:MOST_FIRST]:
-        assert row.first is not None
-        say(f"first that differs in run {row.run}, {row.value}: element {','.join(map(str, row.first))}")
-        if row.node is not None:
-            made.say(row.delegate, row.node)
-    if len(wrong) > MOST_FIRST:
-        say(choices.more(len(wrong) - MOST_FIRST, "the table has all"))
-    if missing:
-        say(f"not recorded: {named(missing)}")
-
-
-def _status(dump: str, same: bool, needed: list[str], missing: list[str]) -> int:
-    if same and missing:
-        raise IncompleteError(
-            dump, "does not hold all outputs of delegates", need="all, or --partial",
-            got=f"{len(needed) - len(missing)} of {len(needed)}; {named(missing)} not compared",
-        )  # fmt: skip
-    return SAME if same else DIFFERENT
+    return EtdumpCompared(
+        file=file, aimed=aimed, etdump=dump, calls=rows, not_compared=missing, partial=partial, made=made,
+        needed=len(needed),
+    )  # fmt: skip
 
 
 def _cells(row: Gap) -> list[object]:

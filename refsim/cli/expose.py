@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Annotated
 
 import click
 
@@ -13,15 +14,16 @@ from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
 from refsim.cli.check import refusals
 from refsim.cli.kit.options import output_option, runtime_option
+from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
-from refsim.cli.kit.text import print_table, say, shape_text, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.text import Command, Table, Text, shape_text, wrote
+from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
-from refsim.device.manifest import VALUES, WORDS, judged_by, path_of
+from refsim.device.manifest import VALUES, WORDS, ExposedOutput, Manifest, judged_by, path_of
 from refsim.device.outputs import FORM
 from refsim.device.runs import MOST, SUFFIX, script
 from refsim.device.unchanged import SEED, Unchanged, verify
@@ -46,6 +48,82 @@ class FillByte(click.ParamType):
             return int(str(value), 0)
         except ValueError:
             self.fail(f"{value!r} is not a byte, such as 0x5A, or none", param, ctx)
+
+
+@dataclass(frozen=True)
+class ExposedFile:
+    """A file that was written, and its manifest."""
+
+    file: Annotated[str, "The file."]
+    manifest: Annotated[str, "The file of its manifest."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExposedProgram(Result):
+    """Copies of a program that hand out the values inside its delegates."""
+
+    file: Annotated[str, "The file that was read."]
+    files: Annotated[Sequence[ExposedFile], "The files that were written."]
+    manifests: Annotated[Sequence[Manifest], "What they hold (docs/formats.md)."]
+    left_out: Annotated[Mapping[str, str], "Values that cannot be handed out, and why."]
+    verified: Annotated[
+        Sequence[Unchanged], "With --verify: what is the same in each file as in the program."
+    ]
+    script: Annotated[str | None, "With --runs: the script that runs the program many times; else null."]
+    exposed: Sequence[Exposed]
+    way: str | None
+    release: str
+    repeated: int | None
+
+    @property
+    def _paths(self) -> list[str]:
+        return [one.file for one in self.files]
+
+    def text(self) -> Text:
+        paths = self._paths
+        for one, path in zip(self.manifests, paths, strict=True):
+            rows = [_cells(row) for row in one.outputs if row.held is not None]
+            if len(paths) > 1:
+                yield f"{path}:"
+            yield Table(COLUMNS, rows, drop=("as", "bytes", "shape"))
+        if self.way is None:
+            outputs = (row for one in self.manifests for row in one.outputs if row.way == VALUES)
+            yield from (f"as values: {row.value}, {NO_WORDS}" for row in outputs)
+        yield from (f"left out: {name}, {reason}" for name, reason in self.left_out.items())
+        for proof, path in zip(self.verified, paths, strict=False):
+            count, own = counted(proof.operators, "operator"), counted(proof.outputs, "output")
+            yield (
+                f"verified: {path} has the {count} and {counted(proof.values, 'value')} of {self.file} as they were, "
+                f"each read from memory that nothing else wrote since; {own} of a run with --random {SEED} "
+                f"{form(proof.outputs, 'has', 'have')} the same bits"
+            )
+        first, *more = paths
+        it, its = ("each", "its .json") if more else ("it", path_of(first))
+        yield (
+            f"{choices.first(paths)}: run {it} with ExecuTorch's runtime on the device (refsim run does not take it), "
+            f"with the inputs of {self.file}, and save all outputs in order; keep {its} beside it"
+        )
+        yield from map(Command, refusals(self.file, self.release))
+        if self.script is not None:
+            yield f"or {self.repeated} times: sh {self.script} COMMAND, which says in its head what COMMAND is"
+        yield Command(f"then: {self._next()}")
+        yield f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}"
+
+    def _next(self) -> str:
+        """The command that judges the outputs of one run of all files; some of the values are a part of a run."""
+        first, *more = self._paths
+        words = ["refsim", "triage", first, "-i", "IN.npz", "--outputs", "OUTPUTS1" if more else "OUTPUTS"]
+        for number, path in enumerate(more, 2):
+            words += ["--more", path, f"OUTPUTS{number}"]
+        words += [] if self.release == RECORDED else ["--runtime", self.release]
+        return shlex.join(words if self.exposed[0].whole else [*words, "--partial"])
+
+
+def _cells(row: ExposedOutput) -> tuple[object, ...]:
+    held = row.held
+    assert held is not None
+    about = (held.operator or "(input)", shape_text(held.shape), held.layout or held.dtype)
+    return (row.output, row.value, *about, row.way, held.nbytes)
 
 
 @verb("expose", "model.pte -o exposed.pte")
@@ -81,14 +159,14 @@ class FillByte(click.ParamType):
     "--chunk", type=click.IntRange(1), metavar="N", help="Write several files of at most N values each."
 )
 @click.option(
-    "--verify", "proven", is_flag=True, help="Prove that the program's own outputs keep their bits."
-)
-@click.option(
     "--runs",
     "repeated",
     type=click.IntRange(2, MOST),
     metavar="N",
     help="Also write a script that runs the program N times on the device and keeps the results that differ.",
+)
+@click.option(
+    "--verify", "proven", is_flag=True, help="Prove that the program's own outputs keep their bits."
 )
 @input_shape_option("The shape of the runs that are to be judged, of a program with dynamic dims")
 @target_option("left open")
@@ -101,12 +179,12 @@ def command(
     share: bool,
     fill: int | str | None,
     chunk: int | None,
-    proven: bool,
     repeated: int | None,
+    proven: bool,
     given: tuple[tuple[int, tuple[int, ...]], ...],
     family: TargetRow | None,
     release: str,
-) -> Result:
+) -> ExposedProgram:
     """Write a copy of FILE that also hands out the values inside its delegates, as more outputs.
 
     Any device runs it with ExecuTorch's own runtime; refsim triage then judges the outputs. The program's own outputs
@@ -138,16 +216,12 @@ def command(
     if repeated is not None:
         atomic_write.write(output + SUFFIX, script(output, repeated).encode())
         wrote(output + SUFFIX, said=True)
-    content = {
-        "file": file,
-        "files": [{"file": path, "manifest": path_of(path)} for path in paths],
-        "manifests": [one.manifest.as_json() for one in files],
-        "left_out": dict(files[0].manifest.left_out),
-        **({"script": output + SUFFIX} if repeated is not None else {}),
-        **({"verified": [asdict(one) for one in verified]} if proven else {}),
-    }
-    as_values = [] if way is not None else _as_values(files)
-    return Result(content, partial(_show, file, files, paths, as_values, release, verified, repeated))
+    return ExposedProgram(
+        file=file, files=[ExposedFile(path, path_of(path)) for path in paths],
+        manifests=[one.manifest for one in files], left_out=files[0].manifest.left_out, verified=verified,
+        script=output + SUFFIX if repeated is not None else None, exposed=files, way=way, release=release,
+        repeated=repeated,
+    )  # fmt: skip
 
 
 def _verified(
@@ -157,63 +231,3 @@ def _verified(
     model = load(file, None if family is None else family.target())
     model = model if shaped is None else shaped(model)
     return [verify(model, one) for one in files]
-
-
-def _show(
-    file: str,
-    files: Sequence[Exposed],
-    paths: Sequence[str],
-    as_values: Sequence[str],
-    release: str,
-    verified: Sequence[Unchanged],
-    repeated: int | None,
-) -> None:
-    for one, path in zip(files, paths, strict=True):
-        rows = []
-        for row in one.manifest.outputs:
-            if row.held is not None:
-                layout = row.held.layout or row.held.dtype
-                shape = shape_text(row.held.shape)
-                operator = row.held.operator or "(input)"
-                rows.append((row.output, row.value, operator, shape, layout, row.way, row.held.nbytes))
-        if len(paths) > 1:
-            say(f"{path}:")
-        print_table(COLUMNS, rows, drop=("as", "bytes", "shape"))
-    for name in as_values:
-        say(f"as values: {name}, {NO_WORDS}")
-    for name, reason in files[0].manifest.left_out.items():
-        say(f"left out: {name}, {reason}")
-    for proof, path in zip(verified, paths, strict=False):
-        count, own = counted(proof.operators, "operator"), counted(proof.outputs, "output")
-        say(
-            f"verified: {path} has the {count} and {counted(proof.values, 'value')} of {file} as they were, each read "
-            f"from memory that nothing else wrote since; {own} of a run with --random {SEED} "
-            f"{form(proof.outputs, 'has', 'have')} the same bits"
-        )
-    first, *more = paths
-    it, its = ("each", "its .json") if more else ("it", path_of(first))
-    say(
-        f"{choices.first(paths)}: run {it} with ExecuTorch's runtime on the device (refsim run does not take it), "
-        f"with the inputs of {file}, and save all outputs in order; keep {its} beside it"
-    )
-    for line in refusals(file, release):
-        say(line, command=True)
-    if repeated is not None:
-        say(f"or {repeated} times: sh {first}{SUFFIX} COMMAND, which says in its head what COMMAND is")
-    say(f"then: {_next(paths, files[0].whole, release)}", command=True)
-    say(f"OUTPUTS: {'those of each file, ' if len(paths) > 1 else ''}{FORM}")
-
-
-def _as_values(files: Sequence[Exposed]) -> list[str]:
-    """The packed values that go out as values since they have no words."""
-    return [str(row.value) for one in files for row in one.manifest.outputs if row.way == VALUES]
-
-
-def _next(paths: Sequence[str], whole: bool, release: str) -> str:
-    """The command that judges the outputs of one run of all files; only some of the values are a part of a run."""
-    first, *more = paths
-    words = ["refsim", "triage", first, "-i", "IN.npz", "--outputs", "OUTPUTS1" if more else "OUTPUTS"]
-    for number, path in enumerate(more, 2):
-        words += ["--more", path, f"OUTPUTS{number}"]
-    words += [] if release == RECORDED else ["--runtime", release]
-    return shlex.join(words if whole else [*words, "--partial"])

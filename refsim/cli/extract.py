@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping
-from functools import partial
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
 import click
 import numpy as np
 
-from refsim.cli.kit.buffers import GivenInputs, inputs_options
-from refsim.cli.kit.options import folder_option
-from refsim.cli.kit.target import opened, target_option
-from refsim.cli.kit.text import say, wrote
-from refsim.cli.kit.verb import Lacking, Result, verb
+from refsim.cli.kit.options import folder_option, inputs_options
+from refsim.cli.kit.result import FileSize, Result
+from refsim.cli.kit.target import GivenInputs, Opened, opened, target_option
+from refsim.cli.kit.text import Command, Text, wrote
+from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
+from refsim.core.plain import FLAT
 from refsim.device.single_output import FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
@@ -34,6 +35,41 @@ PROGRAM, INPUTS = "program.pte", "inputs.npz"
 
 class _Found(Exception):
     """Raised to end the run once the node has been seen."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractedCase(Result):
+    """A case that was written."""
+
+    file: Annotated[str, "The case that was copied; or the file, and the node in it."]
+    operator: Annotated[str, "Name of the operator."]
+    case: Annotated[str, "The folder."]
+    files: Annotated[Sequence[FileSize], "The files that were written."]
+    note: str
+    program: bool
+    alone: bool
+
+    def text(self) -> Text:
+        yield f"{self.case}: {self.note}"
+        if self.program:
+            given = INPUTS in {one.file for one in self.files}
+            given_text = f"inputs {self.case}/{INPUTS}" if given else "no inputs"
+            run = f"run {self.case}/{PROGRAM} with ExecuTorch's runtime on the device, {given_text}"
+            yield Command(f"{run}; then: refsim replay {self.case} --actual OUTPUT")
+            yield f"OUTPUT: {FORMS}"
+            return
+        yield Command(f"run it again: refsim replay {self.case}")
+        if self.alone:
+            yield "for ExecuTorch's runtime on a device: --pte words also writes a program of this call"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtractedNode(ExtractedCase):
+    """A case that was written of a node of a file."""
+
+    aimed: Annotated[Opened, FLAT]
+    node: Annotated[int, "Number of the node."]
+    delegate: Annotated[int, "Number of the delegate."]
 
 
 @verb("extract", "model.pte -n 0:7 --random 0 -o case")
@@ -61,7 +97,7 @@ def command(
     family: TargetRow | None,
     output: str,
     program: str | None,
-) -> Result:
+) -> ExtractedCase | ExtractedNode:
     """Run FILE up to a node, and write that node's call, inputs, constants and output as a case.
 
     FILE may also be a case itself, as replay names it: OPERATOR/NUMBER writes one of the golden corpus.
@@ -69,7 +105,7 @@ def command(
     if is_name(file):
         _only_a_case(file, {"--node": node, "--input": inputs, "--random": seed, "--target": family})
         stored = open_case(file)
-        return _write(stored, output, program, file, {})
+        return ExtractedCase(**_written(stored, output, program, file))
     if node is None:
         raise Lacking("give the node with --node NUMBER")
     asked = GivenInputs(inputs, seed)
@@ -95,10 +131,10 @@ def command(
     bound = seen[0].bound
     assert bound is not None
     note = f"{wanted} of {model.path}, delegate {delegate}, writing {seen[0].output}"
-    facts = {"node": wanted.number, "delegate": delegate, **aimed.as_json()}
     run = identity(model.path, given)
     made = Stored(note, bound, bound.call.expected(bound.inputs), run, seen[0].output)
-    return _write(made, output, program, f"{file}: {wanted}", {"file": file, **facts})
+    facts = _written(made, output, program, f"{file}: {wanted}")
+    return ExtractedNode(aimed=aimed, node=wanted.number, delegate=delegate, **facts | {"file": file})
 
 
 def _only_a_case(file: str, given: Mapping[str, object]) -> None:
@@ -108,42 +144,20 @@ def _only_a_case(file: str, given: Mapping[str, object]) -> None:
         raise click.UsageError(f"{file} is a case, which takes no {choices.listed(wrong)}")
 
 
-def _write(
-    made: Stored,
-    output: str,
-    program: str | None,
-    where: str,
-    more: Mapping[str, object],
-) -> Result:
-    """The folder of a case, and what was written."""
-    bound, note = made.bound, made.name
-    files = contents(bound, made.expected, note, made.run if made.run.as_json() else None, made.value)
+def _written(made: Stored, output: str, program: str | None, where: str) -> dict[str, Any]:
+    """Write the folder of a case; what was written."""
+    bound = made.bound
+    run = made.run if made.run.as_json() else None
+    files = contents(bound, made.expected, made.name, run, made.value)
     if program is not None:
         files |= _program(bound, program, where)
     write_folder(output, files)
     wrote(output, said=True)
-    facts = {
-        "file": where, "operator": bound.call.op.name, "case": output,
-        "files": [{"file": name, "bytes": len(data)} for name, data in files.items()], **more,
+    return {
+        "file": where, "operator": bound.call.op.name, "case": output, "note": made.name,
+        "files": [FileSize(name, len(data)) for name, data in files.items()],
+        "program": program is not None, "alone": _alone(bound),
     }  # fmt: skip
-    given = None if program is None else f"inputs {output}/{INPUTS}" if INPUTS in files else "no inputs"
-    return Result(facts, partial(_show, output, note, given, _alone(bound)))
-
-
-def _show(output: str, note: str, given: str | None, alone: bool) -> None:
-    """``given``: what the program gets that was written, if one was; ``alone``: whether there can be one."""
-    say(f"{output}: {note}")
-    if given is not None:
-        say(
-            f"run {output}/{PROGRAM} with ExecuTorch's runtime on the device, {given}; "
-            f"then: refsim replay {output} --actual OUTPUT",
-            command=True,
-        )
-        say(f"OUTPUT: {FORMS}")
-        return
-    say(f"run it again: refsim replay {output}", command=True)
-    if alone:
-        say("for ExecuTorch's runtime on a device: --pte words also writes a program of this call")
 
 
 def _alone(bound: BoundCase) -> bool:

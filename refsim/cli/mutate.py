@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 import refsim
-from refsim.cli.kit.verb import json_option, verb
+from refsim.cli._mutated import ListedBugs, ListedChanges, TriedBugs, TriedChanges
+from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import Written
 from refsim.core.errors import ParameterError
 
@@ -58,8 +59,7 @@ from refsim.core.errors import ParameterError
 @click.option(
     "--no-tests", is_flag=True, help="Do not run the tests on changes that corpus and models did not notice."
 )
-@json_option
-def command(**options: Any) -> int:
+def command(**options: Any) -> TriedBugs | ListedBugs | TriedChanges | ListedChanges:
     """Put bugs into copies of the sources, run the cases there, and list the bugs that no case notices.
 
     The bugs are those listed in docs/mutants.md; with --random they are small changes anywhere in the kernels.
@@ -73,14 +73,16 @@ def command(**options: Any) -> int:
             raise click.UsageError(
                 f"--{alone[0].replace('areas', 'area').replace('_', '-')} needs --random N"
             )
-        status: int = checkout_module("mutants.verb").mutate(**options)
-        return status
-    shared = {name: options[name] for name in ("workers", "listing", "as_json")}
+        bugs: TriedBugs | ListedBugs = checkout_module("mutants.verb").mutate(**options)
+        return bugs
+    shared = {name: options[name] for name in ("workers", "listing")}
     ids = random.pop("random_ids")
     count = random.pop("count") or len(ids)
     verb = checkout_module("mutants.generated.verb")
-    status = verb.mutate(count=count, ids=ids, keep=options["record"], **random, **shared)
-    return status
+    changes: TriedChanges | ListedChanges = verb.mutate(
+        count=count, ids=ids, keep=options["record"], **random, **shared
+    )
+    return changes
 
 
 def checkout_module(name: str) -> ModuleType:

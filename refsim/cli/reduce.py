@@ -5,20 +5,25 @@ from __future__ import annotations
 import shlex
 import tempfile
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import click
 
 from refsim.cli.kit.options import output_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import print_table, say, shape_text, wrote
-from refsim.cli.kit.verb import Lacking, Result, verb
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Command as Pasted
+from refsim.cli.kit.text import Table, Text, shape_text, wrote
+from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.errors import GraphError
 from refsim.device.reduce.command import NOT_FOUND, PLACE, UNKNOWN, Command
-from refsim.device.reduce.search import Reduced, reduce
+from refsim.device.reduce.search import reduce
 from refsim.exec.model import Model, load
 from refsim.formats.file import read_file
 from refsim.formats.pte.read import read_pte
@@ -26,6 +31,47 @@ from refsim.graph.graph import Graph, Node
 
 COLUMNS = ("node", "operator", "inputs", "output")
 SECONDS = 600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReducedProgram(Result):
+    """The smallest program on which a command still fails."""
+
+    file: Annotated[str, "The file that was read."]
+    written: Annotated[str, "The smallest program that was found."]
+    command: Annotated[Sequence[str], "The command; {} stands for a program's path."]
+    command_status: Annotated[
+        int | None,
+        "How the command ends on both: its exit status, minus the number of a signal, or null if it was ended because "
+        "it took too long.",
+    ]
+    operators: Annotated[int, "Operators of the smallest program."]
+    operators_before: Annotated[int, "Operators of the file that was read."]
+    bytes: Annotated[int, "Bytes of the smallest program."]
+    bytes_before: Annotated[int, "Bytes of the file that was read."]
+    tried: Annotated[int, "Programs that the command was run on."]
+    ended: Annotated[
+        bool, "Whether nothing smaller was left to try; else the time was over, or somebody ended the search."
+    ]
+    shares: Annotated[
+        bool, "Whether tensors share memory, and with memory of their own the command does not fail."
+    ]
+    small: Model
+
+    def text(self) -> Text:
+        small = self.small
+        yield Table(COLUMNS, [_cells(small.graphs[number], node) for number, node in small.nodes()])
+        yield (
+            f"{counted(self.operators_before, 'operator')} and {self.bytes_before} bytes became {self.operators} and "
+            f"{self.bytes}; {counted(self.tried, 'program')} tried"
+        )
+        if not self.ended:
+            yield "the search was ended before nothing smaller was left to try"
+        if self.shares:
+            yield "tensors still share memory: with memory of their own it does not fail"
+        words = self.command if any(PLACE in word for word in self.command) else [*self.command, PLACE]
+        again = shlex.join(words).replace(PLACE, self.written)
+        yield Pasted(f"{self.written} ends with status {self.command_status}, as the whole does: {again}")
 
 
 @verb("reduce", "model.pte -o small.pte -- ./fails.sh {}")
@@ -40,7 +86,7 @@ SECONDS = 600.0
     metavar="SECONDS",
     help="How long to search.",
 )
-def command(file: str, command: tuple[str, ...], output: str, seconds: float) -> Result:
+def command(file: str, command: tuple[str, ...], output: str, seconds: float) -> ReducedProgram:
     """Make FILE, a .pte, smaller as long as COMMAND fails on it: fewer operators, then smaller sizes, fewer channels.
 
     COMMAND gets a program's path in place of {}, or behind its words. It fails if it ends with the status that it ends
@@ -70,41 +116,12 @@ def command(file: str, command: tuple[str, ...], output: str, seconds: float) ->
         what = "no smaller program fails so" if found.ended else "no smaller program was found in time"
         raise GraphError(file, what, got=counted(found.tried, "program") + " tried")
     wrote(output, said=True)
-    small = load(output, runs=False)
-    content = {
-        "file": file,
-        "written": output,
-        "command": list(command),
-        "command_status": status,
-        "operators": found.operators[1],
-        "operators_before": found.operators[0],
-        "bytes": len(found.data),
-        "bytes_before": len(data),
-        "tried": found.tried,
-        "ended": found.ended,
-        "shares": found.shares,
-    }
-    return Result(content, partial(_show, output, command, status, found, len(data), small))
-
-
-def _show(
-    output: str, command: tuple[str, ...], status: int | None, found: Reduced, nbytes: int, small: Model
-) -> None:
-    assert found.data is not None
-    print_table(COLUMNS, [_cells(small.graphs[number], node) for number, node in small.nodes()])
     before, now = found.operators
-    say(
-        f"{counted(before, 'operator')} and {nbytes} bytes became {now} and {len(found.data)}; "
-        f"{counted(found.tried, 'program')} tried"
-    )
-    if not found.ended:
-        say("the search was ended before nothing smaller was left to try")
-    if found.shares:
-        say("tensors still share memory: with memory of their own it does not fail")
-    again = shlex.join(command) if any(PLACE in word for word in command) else shlex.join((*command, PLACE))
-    say(
-        f"{output} ends with status {status}, as the whole does: {again.replace(PLACE, output)}", command=True
-    )
+    return ReducedProgram(
+        file=file, written=output, command=command, command_status=status, operators=now, operators_before=before,
+        bytes=len(found.data), bytes_before=len(data), tried=found.tried, ended=found.ended, shares=found.shares,
+        small=load(output, runs=False),
+    )  # fmt: skip
 
 
 def _cells(graph: Graph, node: Node) -> tuple[object, ...]:

@@ -2,42 +2,119 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import Annotated
 
 import click
 import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
-from refsim.cli.kit.apart import Telling
-from refsim.cli.kit.buffers import GivenInputs, inputs_options, print_report, write_html
-from refsim.cli.kit.complete import Completeness
+from refsim.cli.kit.complete import CompleteComparison, Completeness
 from refsim.cli.kit.options import (
     EXECUTORS,
     executor_profile_option,
     html_option,
+    inputs_options,
     limit_option,
     threads_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.target import opened, target_option
-from refsim.cli.kit.text import print_table, say_all
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.report import Told
+from refsim.cli.kit.target import GivenInputs, opened, target_option
+from refsim.cli.kit.text import Table, Text
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
+from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.exec.again import Again
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat
-from refsim.exec.share import as_json as as_json_of
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_COUNTS = 8
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
+
+
+@dataclass(frozen=True)
+class RepeatedOutput:
+    """An output of the program."""
+
+    output: Annotated[str, "out0, out1, ..."]
+    distinct: Annotated[int, "How many different contents it had."]
+
+
+@dataclass(frozen=True)
+class RepeatRow:
+    """One buffer in all runs."""
+
+    delegate: Annotated[int | None, "Number of the delegate; null for an output of the program."]
+    node: Annotated[
+        int | None, "Number of the node; null for an input of a delegate, or an output of the program."
+    ]
+    operator: Annotated[str, "Name of the operator."]
+    value: Annotated[str, "The value's name."]
+    bytes: Annotated[int, "Size in bytes."]
+    distinct: Annotated[int, "How many different contents it had."]
+
+
+@dataclass(frozen=True)
+class RepeatedContent:
+    """A content of the first buffer that differs."""
+
+    runs: Annotated[int, "In how many runs it was there."]
+    first_run: Annotated[int, "The first of them, counted from 0."]
+
+
+@dataclass(frozen=True)
+class FirstParted(RepeatRow):
+    """The first buffer that differs."""
+
+    counts: Annotated[Sequence[int], "In how many runs each content was there."]
+    examples: Annotated[Sequence[RepeatedContent], "The most common contents."]
+    judgement: Annotated[Judgement | None, "What is known of these; null for a buffer that is not packed."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepeatedFile(CompleteComparison):
+    """Many runs with the same inputs."""
+
+    executor: Annotated[str, "The executor."]
+    runs: Annotated[int, "How many runs."]
+    results: Annotated[Sequence[int], "How many runs gave each distinct result, in all buffers."]
+    by_outputs: Annotated[Sequence[int], "The same, in the outputs alone."]
+    outputs: Annotated[Sequence[RepeatedOutput], "The outputs."]
+    buffers: Annotated[Sequence[RepeatRow], "The buffers, in the order of execution."]
+    first: Annotated[FirstParted | None, "The first buffer that differs."]
+    told: Annotated[Told, FLAT]
+    found: Repeated
+
+    def text(self) -> Text:
+        yield Table(COLUMNS, [astuple(row) for row in self.buffers], drop=("delegate", "bytes"))
+        yield from self._lines()
+        yield from self.whole.lines()
+        yield from self.told.text()
+
+    def _lines(self) -> Iterator[str]:
+        found, runs = self.found, f"{counted(self.runs, 'run')} on {self.executor}"
+        if found.same:
+            yield f"{runs}: the same bytes in all of them"
+            return
+        yield f"{runs}: {counted(len(self.results), 'distinct result')}, {len(self.by_outputs)} of the outputs"
+        for output in found.outputs:
+            yield f"{output.name}: {_counts(output)}"
+        first, buffer = self.first, found.first
+        assert first is not None and buffer is not None  # the runs differ in some buffer, or in an output
+        node = "" if first.node is None else f"node {first.node} "
+        yield f"first: {node}{first.operator}, {first.value}: {_counts(buffer)}"
+        if first.judgement is not None:
+            yield from _sentences(found, first.judgement)
+        elif found.examples:
+            yield f"  {_bytes_that_flip(found)} of {counted(first.bytes, 'byte', 'flip')}"
 
 
 @verb("repeat", "model.pte --random 0 -x gpu -n 100")
@@ -76,7 +153,7 @@ def command(
     threads: int,
     limit: int,
     html: str | None,
-) -> Result:
+) -> RepeatedFile:
     """Run FILE many times on the same inputs, and compare all bytes of every buffer between the runs.
 
     If they differ, the verb names the first operator whose results differ, the elements that change, and the result
@@ -90,43 +167,28 @@ def command(
     with progress("run", runs) as tell:
         found = repeat(model, given, executor, runs, tell)
     judged = _judged(found, limit)
-    report = None if judged is None else judged.report
-    telling = Telling(name, executor)
-    write_html(html, report, telling.texts(report))
+    told = Told.of(None if judged is None else judged.report, name, executor)
+    told.write_html(html)
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
     whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))
-    content = {
-        "file": file, "executor": name, **aimed.as_json(), "runs": found.runs,
-        "same": found.same and whole.enough,
-        "results": list(map(len, found.results)), "by_outputs": list(map(len, found.by_outputs)),
-        "outputs": [{"output": b.name, "distinct": len(b.results)} for b in found.outputs],
-        "buffers": [_facts(b) for b in found.buffers],
-        "first": None if found.first is None else _first(found, found.first, judged),
-        "report": None if report is None else report.as_json(), "apart": telling.as_json(report),
-        **as_json_of(whole.own),
-    }  # fmt: skip
-    show = partial(_show, name, found, judged, whole, telling)
-    return Result(content, show, partial(whole.status, found.same))
+    first = None if found.first is None else _first(found, found.first, judged)
+    return RepeatedFile(
+        file=file, aimed=aimed, whole=whole, differs=not found.same, executor=name, runs=found.runs,
+        results=list(map(len, found.results)), by_outputs=list(map(len, found.by_outputs)),
+        outputs=[RepeatedOutput(b.name, len(b.results)) for b in found.outputs],
+        buffers=[RepeatRow(*_about(b)) for b in found.buffers], first=first, told=told, found=found,
+    )  # fmt: skip
 
 
-def _show(
-    name: str, found: Repeated, judged: Judgement | None, whole: Completeness, telling: Telling
-) -> None:
-    print_table(COLUMNS, [_cells(buffer) for buffer in found.buffers], drop=("delegate", "bytes"))
-    say_all((*_lines(name, found, judged), *whole.lines()))
-    if judged is not None and judged.report is not None:
-        print_report(judged.report, telling)
-
-
-def _cells(buffer: Buffer) -> list[object]:
+def _about(buffer: Buffer) -> tuple[int | None, int | None, str, str, int, int]:
     node = None if buffer.node is None else buffer.node.number
-    return [buffer.delegate, node, buffer.operator, buffer.name, buffer.nbytes, len(buffer.results)]
+    return (buffer.delegate, node, buffer.operator, buffer.name, buffer.nbytes, len(buffer.results))
 
 
-def _facts(buffer: Buffer) -> dict[str, Any]:
-    """The same as plain data."""
-    keys = ("delegate", "node", "operator", "value", "bytes", "distinct")
-    return dict(zip(keys, _cells(buffer), strict=True))
+def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> FirstParted:
+    counts = [len(members) for members in first.results.values()]
+    examples = [RepeatedContent(len(one.runs), one.runs[0]) for one in found.examples]
+    return FirstParted(*_about(first), counts, examples, judged)
 
 
 def _judged(found: Repeated, limit: int) -> Judgement | None:
@@ -138,34 +200,6 @@ def _judged(found: Repeated, limit: int) -> Judgement | None:
     title = f"{found.first.name} {versions[0].desc}, of the most common result that is wrong"
     seen = Again(len(found.first.results), found.runs).told
     return judge(versions, found.bound, limit=limit, title=title, seen=seen)
-
-
-def _first(found: Repeated, first: Buffer, judged: Judgement | None) -> dict[str, Any]:
-    return _facts(first) | {
-        "counts": [len(members) for members in first.results.values()],
-        "examples": [{"runs": len(e.runs), "first_run": e.runs[0]} for e in found.examples],
-        "judgement": None if judged is None else judged.as_json(),
-    }
-
-
-def _lines(name: str, found: Repeated, judged: Judgement | None) -> Iterator[str]:
-    if found.same:
-        yield f"{counted(found.runs, 'run')} on {name}: the same bytes in all of them"
-        return
-    yield (
-        f"{counted(found.runs, 'run')} on {name}: {counted(len(found.results), 'distinct result')}, "
-        f"{len(found.by_outputs)} of the outputs"
-    )
-    for output in found.outputs:
-        yield f"{output.name}: {_counts(output)}"
-    first = found.first
-    assert first is not None  # the runs differ in some buffer, or in an output
-    node = "" if first.node is None else f"node {first.node.number} "
-    yield f"first: {node}{first.operator}, {first.name}: {_counts(first)}"
-    if judged is not None:
-        yield from _sentences(found, judged)
-    elif found.examples:
-        yield f"  {_bytes_that_flip(found)} of {counted(first.nbytes, 'byte', 'flip')}"
 
 
 def _counts(buffer: Buffer) -> str:

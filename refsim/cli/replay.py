@@ -2,38 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated
 
 import click
 import numpy as np
 
-from refsim.bytediff import Report, diff
-from refsim.cli.kit.apart import Telling
-from refsim.cli.kit.buffers import (
-    all_bytes_option,
-    compared,
-    launched,
-    print_report,
-    raw_buffer,
-    raw_files,
-    write_html,
-    written_by,
-)
+from refsim.bytediff import diff
 from refsim.cli.kit.options import (
     actual_layout_option,
+    all_bytes_option,
     device_profile_option,
     executors_option,
     html_option,
     limit_option,
     search_option,
 )
-from refsim.cli.kit.text import say
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.report import BufferCompared, Told, launched, raw_buffer, raw_files, written_by
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.text import Text
+from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
+from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
@@ -41,12 +34,99 @@ from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
+from refsim.formats.cases import Stored
 from refsim.formats.sidecars import unlike_case
 from refsim.golden.check import asked_of, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
 from refsim.ops.base.binding import BoundCase, has_sums, ruled
 from refsim.ops.base.requantization import RULES
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """Where the kernels of an executor came from, and how what they wrote comes out.
+
+    ``module`` is the SPIR-V module that wrote the output; empty for kernels that are none.
+    """
+
+    source: Annotated[Source, "Where they came from."]
+    judged: Annotated[Judged, "How what they wrote comes out."]
+    module: str
+    stores: list[tuple[str, str]]
+
+    @property
+    def known(self) -> bool:
+        """Whether a known defect of upstream explains every byte."""
+        return self.source.whose == YOURS and self.judged.verdict == KNOWN_DEFECT
+
+
+@dataclass(frozen=True)
+class OnExecutor:
+    """What one executor made of the case."""
+
+    told: Annotated[Told, FLAT]
+    guard: Annotated[str, "An error about a write outside of the output, in words; else empty."]
+    kernels: Annotated[Foreign | None, "Its kernels, if kernels of another build may have run."]
+
+    @property
+    def same(self) -> bool:
+        """Whether it gave the right bytes, or those of a known defect of upstream, and wrote nothing else."""
+        known = self.kernels is not None and self.kernels.known
+        return not self.guard and self.told.report is not None and (self.told.report.same or known)
+
+    def text(self, name: str) -> Text:
+        if self.guard:
+            yield self.guard
+        yield from self.told.text()
+        if self.kernels is not None and self.told.report is not None:
+            row = self.kernels
+            yield f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else "")
+            if not self.told.report.same:
+                yield from (f"{name}: {line}" for line in written_by(row.module, row.stores))
+            if row.known:
+                yield f"{name}: {row.judged}"
+
+
+@dataclass(frozen=True)
+class Replayed(Result):
+    """A case on executors."""
+
+    case: Annotated[str, "The name of the case."]
+    executors: Annotated[Mapping[str, OnExecutor], "By executor."]
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return not self._differ and not any(share.idle for share in self._shares)
+
+    @property
+    def _differ(self) -> bool:
+        return not all(one.same for one in self.executors.values())
+
+    @property
+    def _shares(self) -> list[Share]:
+        found = self.executors.items()
+        return [Share.of(name, [one.kernels.source]) for name, one in found if one.kernels is not None]
+
+    @property
+    def status(self) -> int:
+        """IncompleteError if nothing differs, but an executor's own kernels did not run the case."""
+        for share in () if self._differ else self._shares:
+            share.check()
+        return DIFFERENT if self._differ else SAME
+
+    def text(self) -> Text:
+        for name, one in self.executors.items():
+            yield from one.text(name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayedActual(BufferCompared):
+    """With --actual: what a device made of a case."""
+
+    case: Annotated[str, "The name of the case."]
 
 
 @verb("replay", "case -x cpu")
@@ -86,7 +166,7 @@ def command(
     all_bytes: bool,
     limit: int,
     html: str | None,
-) -> Result:
+) -> Replayed | ReplayedActual:
     """Run one operator call: CASE is a case directory, ZIPFILE!NAME, or OPERATOR/NUMBER of the golden corpus.
 
     Without --actual the executors run the case, and every byte is compared. With --actual, padding that a device
@@ -116,31 +196,45 @@ def command(
         )
         texts = unlike_case(actual, stored, case, report.same) if actual_layout is None else []
         texts += [] if report.same else _by_rule(stored.bound, report.evidence.actual.unpack())
+        told = Told.of(report)
+        told.write_html(html, texts)
         notes = [(line, False) for line in texts]
-        return compared({"case": case, "actual": actual, "of_run": texts}, report, html, notes)
-    reports: dict[str, Report] = {}
-    kernels: dict[str, Foreign] = {}
-    runners: dict[str, Executor] = {}
-    guards: dict[str, str] = {}
-    for name in executors.split(","):
-        runner = runners[name] = executor_named(name)
-        bound = asked_of(runner, stored.bound)
-        expected = stored.expected if bound is stored.bound else bound.call.expected(bound.inputs)
-        result, outside = within(runner, bound)
-        if outside:
-            guards[name] = outside
-        wrong = not np.array_equal(expected.raw, result.raw)
-        seen = ran_again(runner, bound, result, fresh=False).told if wrong else None
-        reports[name] = diff(
-            expected, result, call=bound, others=raw_files(others), profile=profile, limit=limit,
-            title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen,
-        )  # fmt: skip
-        if runner.foreign:
-            kernels[name] = _foreign(runner, bound, result)
-    telling = {name: Telling(name, runner) for name, runner in runners.items()}
-    shown = next((name for name, r in reports.items() if not r.same), next(iter(reports)))
-    write_html(html, reports[shown], telling[shown].texts(reports[shown]))
-    return _result(case, reports, kernels, telling, guards)
+        return ReplayedActual(case=case, actual=actual, of_run=texts, told=told, notes=notes)
+    found = {
+        name: _replayed(name, stored, raw_files(others), profile, limit) for name in executors.split(",")
+    }
+    shown = next(
+        (one for one in found.values() if one.told.report and not one.told.report.same),
+        next(iter(found.values())),
+    )
+    shown.told.write_html(html)
+    return Replayed(case, found)
+
+
+def _replayed(
+    name: str, stored: Stored, others: Mapping[str, np.ndarray], profile: Profile | None, limit: int
+) -> OnExecutor:
+    """The case on one executor."""
+    runner = executor_named(name)
+    bound = asked_of(runner, stored.bound)
+    expected = stored.expected if bound is stored.bound else bound.call.expected(bound.inputs)
+    result, outside = within(runner, bound)
+    wrong = not np.array_equal(expected.raw, result.raw)
+    seen = ran_again(runner, bound, result, fresh=False).told if wrong else None
+    report = diff(
+        expected, result, call=bound, others=others, profile=profile, limit=limit,
+        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen,
+    )  # fmt: skip
+    return OnExecutor(
+        Told.of(report, name, runner), outside, _foreign(runner, bound, result) if runner.foreign else None
+    )
+
+
+def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
+    source = runner.source(bound.call)
+    spirv = source.whose == YOURS and runner.written(bound.call) is not None
+    module = source.kernels[-1] if spirv else ""
+    return Foreign(source, judged(bound, result, defects=source.forgiven), module, runner.stores(bound.call))
 
 
 def _by_rule(bound: BoundCase, actual: np.ndarray) -> list[str]:
@@ -152,79 +246,3 @@ def _by_rule(bound: BoundCase, actual: np.ndarray) -> list[str]:
         name for name, call in ways.items() if np.array_equal(call.expected(bound.inputs).unpack(), actual)
     ]
     return [f"these are the values of the rule {names[0]}: --rule {names[0]}"] if names else []
-
-
-class Foreign(NamedTuple):
-    """Where the kernels of an executor came from, and how what they wrote comes out.
-
-    ``module`` is the SPIR-V module that wrote the output; empty for kernels that are none.
-    """
-
-    source: Source
-    judged: Judged
-    module: str
-    stores: list[tuple[str, str]]
-
-    @property
-    def known(self) -> bool:
-        """Whether a known defect of upstream explains every byte."""
-        return self.source.whose == YOURS and self.judged.verdict == KNOWN_DEFECT
-
-
-def _foreign(runner: Executor, bound: BoundCase, result: PackedBuffer) -> Foreign:
-    source = runner.source(bound.call)
-    spirv = source.whose == YOURS and runner.written(bound.call) is not None
-    module = source.kernels[-1] if spirv else ""
-    return Foreign(source, judged(bound, result, defects=source.forgiven), module, runner.stores(bound.call))
-
-
-def _result(
-    case: str,
-    reports: dict[str, Report],
-    kernels: dict[str, Foreign],
-    telling: dict[str, Telling],
-    guards: dict[str, str],
-) -> Result:
-    same = all(r.same or (name in kernels and kernels[name].known) for name, r in reports.items())
-    same = same and not guards
-    idle = [name for name, row in kernels.items() if row.source.whose != YOURS]
-    content = {
-        "case": case,
-        "executors": {
-            name: {**r.as_json(), "apart": telling[name].as_json(r)} for name, r in reports.items()
-        },
-        "same": same and not idle,
-        "guards": guards,
-    }
-    if kernels:
-        content["sources"] = {name: vars(row.source) for name, row in kernels.items()}
-        content["judged"] = {name: row.judged.as_json() for name, row in kernels.items()}
-    show = partial(_show, reports, kernels, telling, guards)
-    return Result(content, show, partial(_status, same, idle, kernels))
-
-
-def _show(
-    reports: dict[str, Report],
-    kernels: dict[str, Foreign],
-    telling: dict[str, Telling],
-    guards: dict[str, str],
-) -> None:
-    for name, report in reports.items():
-        if name in guards:
-            say(guards[name])
-        print_report(report, telling[name])
-        if name in kernels:
-            row = kernels[name]
-            say(f"{name}: {row.source}" + (f" ({row.source.why})" if row.source.why else ""))
-            if not report.same:
-                for line in written_by(row.module, row.stores):
-                    say(f"{name}: {line}")
-            if row.known:
-                say(f"{name}: {row.judged}")
-
-
-def _status(same: bool, idle: Sequence[str], kernels: Mapping[str, Foreign]) -> int:
-    """The exit status. IncompleteError if nothing differs, but an executor's own kernels did not run the case."""
-    for name in idle if same else ():
-        Share.of(name, [kernels[name].source]).check()
-    return SAME if same else DIFFERENT

@@ -9,15 +9,18 @@ import shlex
 import click
 
 from refsim.check.runtime import runtime
-from refsim.cli import _device
+from refsim.cli._shaders import CheckedFolder
+from refsim.cli._shaders_repair import Wanted
+from refsim.cli._shaders_run import Asked
+from refsim.cli._shaders_watch import Verdicts
 from refsim.cli.kit.options import RUNTIMES, html_option, limit_option, profile_option
 from refsim.cli.kit.usage import EXAMPLE
-from refsim.cli.kit.verb import PROGRAM, json_option, verb
+from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
 from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
-from refsim.modules import CASES, SECONDS, inventory
+from refsim.modules import CASES, SECONDS, executors, inventory
 
 
 @verb("shaders", "build/shaders --watch")
@@ -84,7 +87,6 @@ from refsim.modules import CASES, SECONDS, inventory
 )
 @limit_option
 @html_option
-@json_option
 def command(
     folder: str,
     operators: tuple[str, ...],
@@ -105,8 +107,7 @@ def command(
     release: str | None,
     limit: int,
     html: str | None,
-    as_json: bool,
-) -> int:
+) -> CheckedFolder | Verdicts:
     """Run the modules in FOLDER on recordings of ET-VK and on the golden corpus, the most telling cases first.
 
     FOLDER holds .spv files named as ExecuTorch's build names them. Only OPERATORS are checked if any are named.
@@ -124,10 +125,7 @@ def command(
         raise click.UsageError("--repair edits SPIR-V modules, and the folder has WGSL")
     if release is not None:
         runtime(release)  # which there is
-    executor = _device.modules(folder, device, variant or "", images)
-    from refsim.cli._shaders_repair import Wanted
-    from refsim.cli._shaders_run import Asked  # while the device opens: this takes about as long
-
+    executor = executors.of(folder, device, variant or "", images)
     asked = Asked(
         folder,
         operators,
@@ -146,8 +144,8 @@ def command(
         release,
     )
     if watch:
-        return asked.watch(executor, as_json)
-    return asked.run(executor, html, as_json)
+        return asked.watch(executor)
+    return asked.run(executor, html)
 
 
 command.help = (

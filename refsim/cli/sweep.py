@@ -7,24 +7,22 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from refsim.cli import _sweep as text
+from refsim.cli._sweep import Swept, reasons, swept
 from refsim.cli.kit.document import Document
 from refsim.cli.kit.options import EXECUTORS, New, profile_option, search_option
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import say, wrote
-from refsim.cli.kit.verb import PROGRAM, Result, verb
+from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
-from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.cpu import isa as isas
 from refsim.exec.executor import canonical_only
 from refsim.exec.factory import executor_named
@@ -34,7 +32,7 @@ from refsim.golden.named import cases_in
 from refsim.ops.base.registry import LISTED, OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
-from refsim.sweep.outcome import COMPARED
+from refsim.sweep.outcome import COMPARED, Outcome
 from refsim.sweep.plan import GRAPHS, SweepPlan, SweepVariant, shared
 from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
@@ -113,7 +111,7 @@ def command(
     failures: str,
     workers: int | None,
     scheduler: str | None,
-) -> Result:
+) -> Swept:
     """Draw configurations of OPERATORS (default: all), and compare the bytes of each executor with the definition.
 
     Each failure is made as small as possible, and written as a case that refsim replay runs. A sweep with --db may be
@@ -163,32 +161,31 @@ def command(
         wrote(failures)
         if left := [case for case in older if case not in new]:
             say(f"{failures} also has {counted(len(left), 'older case')}", err=True)
-    same = not any(outcome.failed for outcome in found)
-    if same and not any(outcome.statuses[status] for outcome in found for status in COMPARED):
-        refused = text.reasons(found)
-        numerics = 0 < len(refused) == sum(why in map(canonical_only, plan.profiles) for why in refused)
-        other = "more configurations (-n), or operators that it takes"
-        raise IncompleteError(
-            "sweep",
-            "every call was refused",
-            got="; ".join(refused) or "no results",
-            need=f"--profile {CANONICAL.name}" if numerics else other,
-        )
-    idle = text.idle(found, brought) if same else []
-    content = text.as_json(plan, found, failed, seconds) | ({"same": False} if idle else {})
-
-    def status() -> int:
-        for one in idle:
-            one.check()
-        return SAME if same else DIFFERENT
-
-    return Result(content, partial(text.show, plan, found, failed, seconds), status)
+    _check_ran(plan, found)
+    return swept(plan, found, failed, seconds, brought)
 
 
 _SUBJECTS = (
     f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS}: 3 to 12 random operators, dequantized at the end"
 )
 command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
+
+
+def _check_ran(plan: SweepPlan, found: Sequence[Outcome]) -> None:
+    """IncompleteError if every call was refused."""
+    if any(outcome.failed for outcome in found) or any(
+        one.statuses[name] for one in found for name in COMPARED
+    ):
+        return
+    refused = reasons(found)
+    numerics = 0 < len(refused) == sum(why in map(canonical_only, plan.profiles) for why in refused)
+    other = "more configurations (-n), or operators that it takes"
+    raise IncompleteError(
+        "sweep",
+        "every call was refused",
+        got="; ".join(refused) or "no results",
+        need=f"--profile {CANONICAL.name}" if numerics else other,
+    )
 
 
 def _default(option: str) -> bool:

@@ -3,33 +3,37 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial as partial_of
+from typing import Annotated
 
 import click
 
 from refsim.bytediff import Cause
 from refsim.check.runtime import runtime
 from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._origins import COLUMN, Origins, origin_option, read_origins
-from refsim.cli.kit.apart import Telling, print_kernels
-from refsim.cli.kit.buffers import GivenInputs, inputs_options, print_report
+from refsim.cli._origins import Origins, origin_option, read_origins
 from refsim.cli.kit.complete import Completeness, partial_option, sure_option
 from refsim.cli.kit.given import DUMP, FOUND
 from refsim.cli.kit.options import (
     device_profile_option,
     folder_option,
     html_option,
+    inputs_options,
     limit_option,
     runtime_option,
     search_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.target import target_option
-from refsim.cli.kit.text import print_table, say, say_all, wrote
-from refsim.cli.kit.verb import Result, verb
+from refsim.cli.kit.report import Told, kernels_text
+from refsim.cli.kit.result import Result
+from refsim.cli.kit.target import GivenInputs, target_option
+from refsim.cli.kit.text import Command, Text, wrote
+from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
+from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
@@ -39,7 +43,6 @@ from refsim.device.page import (
     COLUMNS,
     PAGE,
     cells,
-    data,
     diff_pages,
     render,
     repeats_lines,
@@ -63,6 +66,123 @@ from refsim.ops.base.target import Target
 PROFILE = "profile.json"
 #: Reports that are printed.
 MOST_REPORTS = 3
+
+
+@dataclass(frozen=True)
+class TriageNode:
+    """One operator."""
+
+    verdict_of: OperatorVerdict
+    reproduce: Annotated[str | None, "With --output: the command that runs it alone."]
+    told: Annotated[Told, FLAT]
+
+    @property
+    def delegate(self) -> Annotated[int, "Number of the delegate."]:
+        return self.verdict_of.row.delegate
+
+    @property
+    def node(self) -> Annotated[int, "Number of the node in it."]:
+        return self.verdict_of.row.node
+
+    @property
+    def operator(self) -> Annotated[str, "Name of the operator."]:
+        return self.verdict_of.row.operator
+
+    @property
+    def value(self) -> Annotated[str, "Its output."]:
+        return self.verdict_of.row.output
+
+    @property
+    def verdict(self) -> Annotated[str, "same, legal, wrong, unknown inputs or not exposed."]:
+        return self.verdict_of.kind
+
+    @property
+    def profiles(self) -> Annotated[tuple[str, ...], "Profiles that explain every element that differs."]:
+        return self.verdict_of.profiles
+
+    @property
+    def own_inputs(self) -> Annotated[bool, "Whether it was judged on the inputs that it had."]:
+        return self.verdict_of.row.alone is not None
+
+    @property
+    def cause(self) -> Annotated[str, "The likeliest cause in words; empty if there is none."]:
+        return self.verdict_of.cause
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriagedRun(Result):
+    """The operators of a device's run."""
+
+    file: Annotated[str, "The exposed program."]
+    found: Triage
+    nodes: Annotated[Sequence[TriageNode], "The operators, in the order of execution."]
+    causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
+    runs: Annotated[Repeats | None, "Several runs with the same inputs; null for one."]
+    whole: Annotated[Completeness, FLAT]
+    folder: Annotated[str | None, "What --output wrote."]
+    made: Annotated[Origins, FLAT]
+    differs: bool
+
+    @property
+    def profile(self) -> Annotated[str, "The profile that explains most."]:
+        return self.found.profile
+
+    @property
+    def target(self) -> Annotated[str, "The family of devices whose layouts fit."]:
+        return self.found.target
+
+    @property
+    def summary(self) -> Annotated[str, "One sentence about the whole."]:
+        return summary(self.found)
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return not self.differs and self.whole.enough
+
+    @property
+    def status(self) -> int:
+        return self.whole.status(not self.differs)
+
+    @property
+    def _suspects(self) -> list[TriageNode]:
+        return [node for node in self.nodes if node.verdict_of in self.found.suspects]
+
+    def text(self) -> Text:
+        found, several = self.found, self.runs
+        rows = [((node.delegate, node.node), cells(node.verdict_of, several)) for node in self.nodes]
+        yield self.made.table(COLUMNS, rows, drop=("delegate",))
+        yield from self.made.summary()
+        run = f"run {several.shown}: " if several is not None and len(several.groups) > 1 else ""
+        yield f"{run}{self.summary} (profile {self.profile}, layouts as on {self.target})"
+        if found.why:
+            yield f"target {found.target}, {found.why}"
+        if several is not None:
+            yield from repeats_lines(several)
+        for node in self._suspects[:MOST_REPORTS]:
+            yield from node.told.text() if node.verdict == LEGAL else node.told.report_text()
+            yield from self.made.made_by(node.delegate, node.node)
+        if len(self._suspects) > MOST_REPORTS:
+            yield choices.more(len(self._suspects) - MOST_REPORTS, "--html FILE has the report of each")
+        for node in self._suspects:
+            if node.reproduce is not None:
+                yield Command(f"run node {node.node} alone: {node.reproduce}")
+        yield from self._folder()
+        yield from without_case(found)
+        yield from kernels_text(self.causes)
+        yield from self.whole.lines()
+
+    def _folder(self) -> Iterator[str]:
+        """Where the cases are, or that there could be some."""
+        if self.folder is not None:
+            yield f"dump, cases and page: {self.folder}"
+        elif alone := [v for v in self.found.suspects if v.row.own is not None]:
+            nodes = [f"{v.row.node} {v.row.operator}" for v in alone]
+            each = "each of these operators"
+            if len(alone) < len(self.found.suspects):
+                each = f"{form(len(nodes), 'node', 'each of nodes')} {choices.listed(nodes)}"
+            yield f"with -o DIR {each} is written as a case that runs alone"
 
 
 @verb("triage", "exposed.pte -i in.npz --outputs outputs.npz -o found")
@@ -112,7 +232,7 @@ def command(
     html: str | None,
     node_data: str | None,
     origin: str | None,
-) -> Result:
+) -> TriagedRun:
     """Read the outputs of EXPOSED, a program that refsim expose wrote, and say which operators are wrong.
 
     Each operator is judged on the inputs that it had on the device.
@@ -146,34 +266,43 @@ def command(
     notes += taken_for(found, given)
     whole = Completeness(file, found.needed, held, partial, notes)
     same = all(run.same for run in runs) and (several is None or len(several.groups) == 1)
-    if whole.missing and part.parts > 1 and (others := _other_parts(part, more)):
+    if whole.not_compared and part.parts > 1 and (others := _other_parts(part, more)):
         whole.fix = others
         notes += [] if same else [f"not given: {others}"]
-    telling = Telling()
-    kernels = _kernels(found, several)
-    table = table_of(kernels)
-    content = data(file, found, several, commands, telling.as_json) | whole.as_json() | made.as_json()
-    content["causes"] = [row.as_json() for row in kernels]
-    content["same"] = content["same"] and whole.enough
+    nodes = [TriageNode(v, commands.get(v.row.output), Told.of(v.report)) for v in found.verdicts]
+    result = TriagedRun(
+        file=file,
+        found=found,
+        nodes=nodes,
+        causes=_kernels(found, several),
+        runs=several,
+        whole=whole,
+        folder=output,
+        made=made,
+        differs=not same,
+    )
+    remarks = {id(node.told.report): node.told.texts() for node in nodes}
+    page = partial_of(
+        render,
+        file,
+        found,
+        several,
+        commands,
+        made=made.lines(),
+        kernels=table_of(result.causes),
+        remarks=lambda one: remarks[id(one)],
+    )
     if output is not None:
-        diffs = diff_pages(found, telling.texts)
+        diffs = diff_pages(found, lambda one: remarks[id(one)])
         links = {value: f"pages/{value}.html" for value in diffs}
-        pages = {links[value]: text for value, text in diffs.items()}
-        pages[PAGE] = render(file, found, several, commands, links, made.lines(), telling.texts, table)
-        write_folder(output, _files(found, pages, content, profile))
+        pages = {links[value]: text for value, text in diffs.items()} | {PAGE: page(pages=links)}
+        write_folder(output, _files(result, pages, profile))
         wrote(output, said=True)
     if html is not None:
-        page = render(file, found, several, commands, None, made.lines(), telling.texts, table)
-        atomic_write.write(html, page.encode())
+        atomic_write.write(html, page().encode())
         wrote(html)
     write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
-
-    def show() -> None:
-        _print(found, several, commands, made, output, telling)
-        print_kernels(kernels)
-        say_all(whole.lines())
-
-    return Result({**content, "folder": output}, show, partial_of(whole.status, same))
+    return result
 
 
 def _kernels(found: Triage, several: Repeats | None) -> list[KernelCauses]:
@@ -215,57 +344,13 @@ def _commands(found: Triage, output: str | None, profile: Profile | None) -> dic
     return commands
 
 
-def _files(
-    found: Triage, pages: dict[str, str], content: dict[str, object], profile: Profile | None
-) -> dict[str, bytes]:
+def _files(result: TriagedRun, pages: dict[str, str], profile: Profile | None) -> dict[str, bytes]:
+    found = result.found
     files = {f"{DUMP}/{name}": raw for name, raw in files_of(found.collected).items()}
     for value, case in found.cases().items():
         files |= {f"{CASES}/{value}/{name}": raw for name, raw in case.items()}
     if profile is not None:
         files[PROFILE] = (strict_json.dumps(profiles.as_json(profile), indent=1) + "\n").encode()
-    text = strict_json.dumps(content, indent=1) + "\n"
+    text = strict_json.dumps(plain(result), indent=1) + "\n"
     files |= {path: page.encode() for path, page in pages.items()}
     return files | {FOUND: text.encode()}
-
-
-def _print(
-    found: Triage,
-    several: Repeats | None,
-    commands: dict[str, str],
-    made: Origins,
-    output: str | None,
-    telling: Telling,
-) -> None:
-    rows = [[*cells(v, several), *made.cell(v.row.delegate, v.row.node)] for v in found.verdicts]
-    print_table((*COLUMNS, *([COLUMN] if made else [])), rows, drop=("delegate",))
-    made.say_summary()
-    run = f"run {several.shown}: " if several is not None and len(several.groups) > 1 else ""
-    say(f"{run}{summary(found)} (profile {found.profile}, layouts as on {found.target})")
-    if found.why:
-        say(f"target {found.target}, {found.why}")
-    if several is not None:
-        for line in repeats_lines(several):
-            say(line)
-    for v in found.suspects[:MOST_REPORTS]:
-        assert v.report is not None
-        print_report(v.report, telling if v.kind == LEGAL else None)
-        made.say(v.row.delegate, v.row.node)
-    if len(found.suspects) > MOST_REPORTS:
-        say(choices.more(len(found.suspects) - MOST_REPORTS, "--html FILE has the report of each"))
-    for v in found.suspects:
-        if v.row.output in commands:
-            say(f"run node {v.row.node} alone: {commands[v.row.output]}", command=True)
-    if output is not None:
-        say(f"dump, cases and page: {output}")
-    elif alone := [v for v in found.suspects if v.row.own is not None]:
-        each = "each of these operators" if len(alone) == len(found.suspects) else _nodes(alone)
-        say(f"with -o DIR {each} is written as a case that runs alone")
-    for line in without_case(found):
-        say(line)
-
-
-def _nodes(verdicts: Sequence[OperatorVerdict]) -> str:
-    nodes = [f"{v.row.node} {v.row.operator}" for v in verdicts]
-    return (
-        f"{'' if len(nodes) == 1 else 'each of '}{form(len(nodes), 'node', 'nodes')} {choices.listed(nodes)}"
-    )

@@ -36,7 +36,7 @@ def plain(value: Any) -> Any:
         return value.value
     if isinstance(value, Mapping):
         return {str(key): plain(held) for key, held in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
+    if isinstance(value, list | tuple | set | frozenset) and not keys(type(value)):
         return [plain(held) for held in value]
     if value is None or isinstance(value, str | bool | int | float):
         return value
@@ -56,11 +56,14 @@ def keys(kind: type[Any]) -> tuple[Key, ...]:
     for one in reversed(kind.__mro__):
         space = vars(sys.modules[one.__module__])
         for name, said in _annotations(one):
+            said = getattr(said, "__forward_arg__", said)  # of a NamedTuple
             if isinstance(said, str):
                 said = eval(said, space, {one.__name__: one}) if said.startswith("Annotated[") else None
             if get_origin(said) is Annotated:
-                inner, meaning, *_ = get_args(said)
-                found[name] = Key(name, inner, meaning)
+                inner, *more = get_args(said)  # a type with checks of its own says these, too
+                meaning = next((one for one in reversed(more) if isinstance(one, str)), None)
+                if meaning is not None:
+                    found[name] = Key(name, inner, meaning)
     return tuple(found.values())
 
 

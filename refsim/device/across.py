@@ -7,8 +7,8 @@ taken as another one; operators behind it are computed on what should have been 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
@@ -33,18 +33,15 @@ class Across:
     the first one's inputs. ``most``: the largest distance. ``why``: the reasons that are known.
     """
 
-    delegate: int
-    node: int
-    operator: str
-    value: str
-    elements: int
-    different: int
-    alone: int
-    most: float
-    why: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"why": list(self.why)}
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int, "Number of the node in it."]
+    operator: Annotated[str, "Name of the operator."]
+    value: Annotated[str, "Its output."]
+    elements: Annotated[int, "Its elements."]
+    different: Annotated[int, "Elements that are others in the run."]
+    alone: Annotated[int, "Elements that are others where the operator has the first runtime's inputs."]
+    most: Annotated[float, "The largest distance between two."]
+    why: Annotated[tuple[str, ...], "The reasons that are known."]
 
 
 def across(

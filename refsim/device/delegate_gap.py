@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -33,22 +33,18 @@ class Gap:
     or, for ``steps``, where no step is known. ``first`` is the index of the first element that differs.
     """
 
-    run: int
-    instruction: int
-    delegate: int
-    node: int | None
-    value: str
-    shape: tuple[int, ...]
-    dtype: str
-    elements: int
-    differing: int
-    steps: int | None
-    largest: float | None
-    first: tuple[int, ...] | None
-
-    def as_json(self) -> dict[str, Any]:
-        first = None if self.first is None else list(self.first)
-        return {**vars(self), "shape": list(self.shape), "first": first}
+    run: Annotated[int, "Number of the run in the ETDump."]
+    instruction: Annotated[int, "Number of the instruction in the program."]
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int | None, "Number of the node that makes it; null for an input that is handed through."]
+    value: Annotated[str, "The output."]
+    shape: Annotated[tuple[int, ...], "Its sizes."]
+    dtype: Annotated[str, "Its dtype."]
+    elements: Annotated[int, "How many elements it has."]
+    differing: Annotated[int, "How many of them have other bits."]
+    steps: Annotated[int | None, "The largest difference in quantization steps; null where no step is known."]
+    largest: Annotated[float | None, "The largest difference in real units; null if it is no finite number."]
+    first: Annotated[tuple[int, ...] | None, "Index of the first element that differs; null if none does."]
 
 
 def delegate_calls(model: Model) -> dict[int, DelegateCall]:

@@ -12,7 +12,7 @@ import os
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from math import prod
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, LayoutError, RefsimError
 from refsim.core.layout import layout
+from refsim.core.plain import plain
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import quote, read_file
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
@@ -48,26 +49,28 @@ class Held:
     runtime chooses the layout. ``node`` None: an input of the delegate. ``facts``: scale and zero point, if known.
     """
 
-    shape: Sizes
-    layout: str | None
-    dtype: str
-    nbytes: Count
-    operator: str = ""
-    node: Count | None = None
-    layouts: tuple[str, ...] = ()
-    facts: Mapping[str, float] = field(default_factory=dict)
+    shape: Annotated[Sizes, "The sizes, outermost dim first."]
+    layout: Annotated[str | None, "The layout; null: contiguous."]
+    dtype: Annotated[str, "Its dtype."]
+    nbytes: Annotated[Count, "Size of its buffer in this layout."]
+    operator: Annotated[str, "The operator that writes it; empty for an input of the delegate."] = ""
+    node: Annotated[Count | None, "Its node; null for an input of the delegate."] = None
+    layouts: Annotated[tuple[str, ...], "The layouts between which the runtime chooses, if it does."] = ()
+    facts: Annotated[Mapping[str, float], "Scale and zero point, if they are known."] = field(
+        default_factory=dict
+    )
 
 
 @dataclass(frozen=True)
 class ExposedOutput:
     """One output of the program: its name, dtype and shape, and the value that it holds, if it is one of a delegate."""
 
-    output: str
-    dtype: str
-    shape: Sizes
-    value: str | None = None
-    way: Way | None = None
-    held: Held | None = None
+    output: Annotated[str, "out0, out1, ..."]
+    dtype: Annotated[str, "Its dtype."]
+    shape: Annotated[Sizes, "Its sizes."]
+    value: Annotated[str | None, "The value that it holds; null for an output of the program itself."] = None
+    way: Annotated[Way | None, "How it holds the value: words, values or plain."] = None
+    held: Annotated[Held | None, "What the value is; null where it holds none."] = None
 
     @property
     def nbytes(self) -> int:
@@ -83,26 +86,36 @@ class Manifest:
     ``digest`` and ``source_digest`` are the SHA-256 of the file and of its source.
     """
 
-    file: str
-    digest: str
-    source: str
-    source_digest: Sha256
-    own: Count
-    outputs: tuple[ExposedOutput, ...]
-    way: Way = WORDS
-    share: bool = False
-    fill: Annotated[int, up_to(255)] | None = None
-    part: Count = 1
-    parts: Count = 1
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    target: str | None = None
+    file: Annotated[str, "Name of the file."]
+    digest: Annotated[str, "SHA-256 of the file."]
+    source: Annotated[str, "The program that it was made from."]
+    source_digest: Annotated[Sha256, "SHA-256 of that."]
+    own: Annotated[Count, "How many outputs the program had before."]
+    outputs: Annotated[tuple[ExposedOutput, ...], "All outputs, in order."]
+    way: Annotated[Way, "How packed values are held: words or values."] = WORDS
+    share: Annotated[bool, "Whether the memory plan was left as it is."] = False
+    fill: Annotated[
+        Annotated[int, up_to(255)] | None,
+        "What packed buffers held before the run; null if nothing filled them.",
+    ] = None
+    part: Annotated[Count, "Number of the part, from 1."] = 1
+    parts: Annotated[Count, "How many parts there are."] = 1
+    left_out: Annotated[Mapping[str, str], "Values that are not among the outputs, and why."] = field(
+        default_factory=dict
+    )
+    target: Annotated[str | None, "The family of devices that it was exposed for, if one was named."] = None
 
-    def as_json(self) -> dict[str, Any]:
-        return {"kind": KIND, "schema": SCHEMA, **asdict(self)}
+    @property
+    def kind(self) -> Annotated[str, "exposed program."]:
+        return KIND
+
+    @property
+    def schema(self) -> Annotated[int, "The number of this form."]:
+        return SCHEMA
 
     def as_bytes(self) -> bytes:
         """The content of the file beside the program."""
-        return (json.dumps(self.as_json(), indent=1) + "\n").encode()
+        return (json.dumps(plain(self), indent=1) + "\n").encode()
 
     def values(self) -> dict[str, ExposedOutput]:
         """The outputs that hold a value, by the value's name."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
 
 from refsim.bytediff import Report, html
 from refsim.core import choices
@@ -149,34 +147,6 @@ def _runs(found: Repeats, groups: Sequence[int]) -> str:
     """``run 1``, ``runs 0, 2``: the runs of some groups."""
     numbers = [str(run) for group in groups for run in found.groups[group]]
     return f"{form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
-
-
-def data(
-    file: str,
-    found: Triage,
-    several: Repeats | None,
-    commands: dict[str, str],
-    apart: Callable[[Report | None], dict[str, Any] | None] = lambda report: None,
-) -> dict[str, Any]:
-    """Dicts, lists, numbers and strings; docs/json.md lists the keys. ``apart`` says what tells its causes apart."""
-    nodes = []
-    for v in found.verdicts:
-        node: dict[str, Any] = {
-            "delegate": v.row.delegate, "node": v.row.node, "operator": v.row.operator, "value": v.row.output,
-            "verdict": v.kind, "profiles": list(v.profiles), "own_inputs": v.row.alone is not None, "cause": v.cause,
-            "reproduce": commands.get(v.row.output), "report": None if v.report is None else v.report.as_json(),
-            "apart": apart(v.report),
-        }  # fmt: skip
-        nodes.append(node)
-    content: dict[str, Any] = {
-        "file": file, "profile": found.profile, "target": found.target, "same": found.same,
-        "summary": summary(found), "nodes": nodes,
-    }  # fmt: skip
-    if several is not None:
-        tends = None if several.tends is None else asdict(several.tends)
-        groups = [list(group) for group in several.groups]
-        content["runs"] = {**vars(several), "groups": groups, "rare": several.rare, "tends": tends}
-    return content
 
 
 def render(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Annotated
 
 import numpy as np
 
@@ -31,26 +32,32 @@ class Repeats:
     calls of an operator change.
     """
 
-    groups: tuple[tuple[int, ...], ...]
-    first: str = ""
-    operator: str = ""
-    elements: int = 0
-    of: int = 0
-    padding: int = 0
-    pattern: tuple[str, ...] = ()
-    region: str = ""
-    right: tuple[int, ...] = ()
-    unjudged: tuple[int, ...] = ()
-    judged: int | None = None
-    padding_first: str = ""
-    shown: int = 0
-    verdicts: Mapping[str, str] = field(default_factory=dict)
-    elsewhere: Mapping[str, tuple[int, str]] = field(default_factory=dict)
-    tends: Tendency | None = None
+    groups: Annotated[tuple[tuple[int, ...], ...], "Numbers of the runs that gave the same bytes everywhere."]
+    first: Annotated[str, "The first value whose elements part; without one, whose padding does."] = ""
+    operator: Annotated[str, "Name of the operator."] = ""
+    elements: Annotated[int, "Elements that differ."] = 0
+    of: Annotated[int, "Of how many."] = 0
+    padding: Annotated[int, "Bytes of padding that differ."] = 0
+    pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."] = ()
+    region: Annotated[str, "The tiles, lanes or channels that they fill."] = ""
+    right: Annotated[
+        tuple[int, ...], "Groups in which the operator is right, or legal, on its own inputs."
+    ] = ()
+    unjudged: Annotated[tuple[int, ...], "Groups in which that is not known."] = ()
+    judged: Annotated[int | None, "A run in which it is wrong: the pattern is that of its inputs."] = None
+    padding_first: Annotated[str, "A value before it whose padding alone parts; else empty."] = ""
+    shown: Annotated[int, "The run that the nodes are of: the one with most wrong operators."] = 0
+    verdicts: Annotated[
+        Mapping[str, str], "Value -> which verdict its operator has in which runs, where they do not agree."
+    ] = field(default_factory=dict)
+    elsewhere: Annotated[
+        Mapping[str, tuple[int, str]],
+        "Value -> the first run in which its operator is wrong, and the cause there, where it is not in the run shown.",
+    ] = field(default_factory=dict)
+    tends: Annotated[Tendency | None, "Which calls change; null if none does."] = None
 
     @property
-    def rare(self) -> int:
-        """Runs that did not give the most common result."""
+    def rare(self) -> Annotated[int, "Runs that did not give the most common result."]:
         return sum(map(len, self.groups)) - max(map(len, self.groups))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 from refsim.core.buffer import PackedBuffer
 from refsim.device.verdicts import WRONG, Triage
@@ -18,12 +19,14 @@ class Tendency:
     operators that stand in front of those that change, and of none that does not; ``before``: those behind them.
     """
 
-    operator: str
-    changing: int
-    calls: int
-    least: int = 0
-    behind: tuple[str, ...] = ()
-    before: tuple[str, ...] = ()
+    operator: Annotated[str, "The operator with most calls that change from run to run."]
+    changing: Annotated[int, "Its calls that change."]
+    calls: Annotated[int, "All its calls."]
+    least: Annotated[
+        int, "Elements of the smallest call that changes, where all that do not are smaller; else 0."
+    ] = 0
+    behind: Annotated[tuple[str, ...], "Operators in front of each call that changes, and of no other."] = ()
+    before: Annotated[tuple[str, ...], "Operators behind each call that changes, and behind no other."] = ()
 
 
 def tendency(runs: Sequence[Triage]) -> Tendency | None:

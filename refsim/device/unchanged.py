@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
 from refsim.core.errors import GraphError
 from refsim.device import strip
@@ -28,10 +28,10 @@ SEED = 0
 class Unchanged:
     """What was compared: operators, values and outputs of the source, and the values handed out beside them."""
 
-    operators: int
-    values: int
-    outputs: int
-    handed: int
+    operators: Annotated[int, "Operators that are as they were."]
+    values: Annotated[int, "Values that are as they were."]
+    outputs: Annotated[int, "Outputs with the same bits."]
+    handed: Annotated[int, "Values that are handed out."]
 
 
 def verify(model: Model, file: Exposed) -> Unchanged:

@@ -75,9 +75,9 @@ class Source:
     #: Whether a known defect of upstream's kernel is no fault of this one.
     forgiven: ClassVar[bool] = True
 
-    whose: str
-    kernels: tuple[str, ...]
-    why: str = ""
+    whose: Annotated[str, "ours, or yours."]
+    kernels: Annotated[tuple[str, ...], "Names of the kernels, in the order of the dispatches."]
+    why: Annotated[str, "Why refsim's own kernels ran."] = ""
 
     def __str__(self) -> str:
         return f"{self.whose}: {', '.join(self.kernels)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 Triple = tuple[int, int, int]
 
@@ -18,11 +18,11 @@ HARMLESS = (SAME_TWICE, NOT_SEEN)
 class Invocation:
     """An invocation: its workgroup, and its place in it."""
 
-    workgroup: Triple
-    local: Triple
+    workgroup: Annotated[Triple, "Its workgroup."]
+    invocation: Annotated[Triple, "Its place in that."]
 
     def __str__(self) -> str:
-        return f"workgroup {self.workgroup} invocation {self.local}"
+        return f"workgroup {self.workgroup} invocation {self.invocation}"
 
 
 @dataclass(frozen=True)
@@ -34,18 +34,18 @@ class KernelFinding:
     ``workers`` are the invocations that wrote it.
     """
 
-    kind: str
-    module: str
-    what: str
-    binding: int = -1
-    buffer: str = ""
-    word: int | None = None
-    count: int = 0
-    element: tuple[int, ...] | None = None
-    workers: tuple[Invocation, ...] = ()
+    kind: Annotated[str, "What kind of fault it is."]
+    module: Annotated[str, "Name of the module."]
+    what: Annotated[str, "What it does, in words."]
+    binding: Annotated[int, "The binding; -1 if it is about none."] = -1
+    buffer: Annotated[str, "What stands at that binding."] = ""
+    word: Annotated[int | None, "The first word in it; in front of it below 0."] = None
+    count: Annotated[int, "How many words it is about."] = 0
+    element: Annotated[tuple[int, ...] | None, "The element there: n, c, h, w."] = None
+    workers: Annotated[tuple[Invocation, ...], "The invocations that wrote it."] = ()
 
     @property
-    def harmless(self) -> bool:
+    def harmless(self) -> Annotated[bool, "Whether it is worth knowing, and no fault."]:
         return self.kind in HARMLESS
 
     def __str__(self) -> str:
@@ -54,8 +54,3 @@ class KernelFinding:
         place += f", element {self.element}" if self.element is not None else ""
         place += f", {' and '.join(map(str, self.workers))}" if self.workers else ""
         return f"{self.kind}: {self.module} {self.what}{place}"
-
-    def as_json(self) -> dict[str, Any]:
-        workers = [{"workgroup": list(one.workgroup), "invocation": list(one.local)} for one in self.workers]
-        element = None if self.element is None else list(self.element)
-        return {**vars(self), "element": element, "workers": workers, "harmless": self.harmless}

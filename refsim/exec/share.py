@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated
 
 from refsim.core import choices
 from refsim.core.counted import counted
@@ -20,9 +20,9 @@ class Share:
     """How many calls ran on kernels of an executor's own, and how many on refsim's in their place, and why."""
 
     executor: str
-    yours: int
-    ours: int
-    why: tuple[str, ...] = ()
+    yours: Annotated[int, "Operators that ran on its own kernels."]
+    ours: Annotated[int, "Operators that ran on refsim's, in their place."]
+    why: Annotated[tuple[str, ...], "Why."] = ()
 
     @classmethod
     def of(cls, executor: str, sources: Iterable[Source]) -> Share:
@@ -67,9 +67,3 @@ def shares(model: Model, runners: Mapping[str, Executor]) -> list[Share]:
 def _calls(model: Model, flat: bool) -> list[Call]:
     asked = (model.graphs[number].asked(node, flat) for number, node in model.nodes())
     return [call for call in asked if call is not None]
-
-
-def as_json(found: Iterable[Share]) -> dict[str, Any]:
-    """The key ``kernels`` of a document; nothing without such executors."""
-    rows = {one.executor: {"yours": one.yours, "ours": one.ours, "why": list(one.why)} for one in found}
-    return {"kernels": rows} if rows else {}

@@ -1,8 +1,8 @@
 """Dataclasses out of JSON that nobody vouches for: the types of the fields say what each key must be.
 
 A type is ``str``, ``bool``, ``int``, ``float`` (a whole number will do), ``Any``, a dataclass, ``tuple[X, ...]``,
-``Mapping[str, X]`` or ``X | None``. `Must`, in an ``Annotated`` type, asks for more. A key may be missing where its
-field has a default.
+``Mapping[str, X]`` or ``X | None``. `Must`, in an ``Annotated`` type, asks for more; a text there says what the key
+means. A key may be missing where its field has a default.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _value(said: Any, held: Any, where: str) -> Any:
     if origin is Annotated:
         made = _value(inside[0], held, where)
         for must in inside[1:]:
-            if not must.holds(made):
+            if isinstance(must, Must) and not must.holds(made):
                 _refuse(where, held, must.need)
         return made
     if origin in (Union, UnionType):

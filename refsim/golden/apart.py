@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import eq
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -31,9 +31,9 @@ MOST_TRIED, MOST_ELEMENTS, MOST_ASKED = 96, 1 << 16, 96
 class Rival:
     """A cause that predicts every byte. ``fitted``: a part of it was taken from these very bytes."""
 
-    name: str
-    detail: str
-    fitted: bool = False
+    name: Annotated[str, "Its name."]
+    detail: Annotated[str, "More about it, in words."]
+    fitted: Annotated[bool, "Whether a part of it was taken from these very bytes."] = False
 
 
 @dataclass(frozen=True)
@@ -79,10 +79,6 @@ class Rivals:
         fit = form(len(self.behind), "fits", "fit")
         return f"{self.named(self.behind)} {fit} fewer of the wrong cases" if self.behind else ""
 
-    def as_json(self) -> list[dict[str, Any]]:
-        """The causes as plain data."""
-        return [vars(cause) for cause in self.causes]
-
 
 def _and(names: Sequence[str]) -> str:
     return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
@@ -90,10 +86,17 @@ def _and(names: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Predicted:
-    """What some of the causes predict in a case: the same bytes, of which so many cells are ``wrong``."""
+    """What some of the causes predict of a case: the same bytes.
 
-    causes: tuple[Rival, ...]
-    wrong: int
+    If no element differs on the device, those with more than 0 are excluded.
+    """
+
+    rivals: tuple[Rival, ...]
+    wrong: Annotated[int, "How many differ from the right ones: bytes, or elements of a float output."]
+
+    @property
+    def causes(self) -> Annotated[list[str], "Names of the causes."]:
+        return [cause.name for cause in self.rivals]
 
 
 @dataclass(frozen=True)
@@ -104,10 +107,14 @@ class Apart:
     """
 
     rivals: Rivals
-    case: str = ""
-    outcomes: tuple[Predicted, ...] = ()
+    case: Annotated[str, "A case of the corpus that tells them apart; empty if there is none."] = ""
+    outcomes: Annotated[tuple[Predicted, ...], "What the causes predict of the case; empty without one."] = ()
     tried: int = 0
     unit: str = "byte"
+
+    @property
+    def causes(self) -> Annotated[tuple[Rival, ...], "The likely causes, best first."]:
+        return self.rivals.causes
 
     def lines(self, command: str) -> Iterator[tuple[str, bool]]:
         """(line, whether it ends in a command): the causes, the case that tells, and what each of its outcomes means.
@@ -124,8 +131,7 @@ class Apart:
         yield f"{self.meaning}{fewer}", False
 
     @property
-    def why(self) -> str:
-        """Why there is no case; empty if there is one."""
+    def why(self) -> Annotated[str, "Why there is no case, in words; empty with one."]:
         fitted, named = self.rivals.fitted, self.rivals.named
         if self.case:
             return ""
@@ -151,14 +157,14 @@ class Apart:
                 what += f" {form(one.wrong, 'other', 'others')}"
             if not place:
                 what = f"{counted(one.wrong, self.unit, 'differ')} there"
-            parts.append(f"{what} by {named(one.causes)}")
-        wrong = [cause for one in self.outcomes if one.wrong for cause in one.causes]
+            parts.append(f"{what} by {named(one.rivals)}")
+        wrong = [cause for one in self.outcomes if one.wrong for cause in one.rivals]
         out = (
             named(wrong)
             if len(wrong) < len(self.rivals.free)
             else form(len(wrong) - 1, "both", "all of them")
         )
-        left = [cause for cause in self.rivals.free if not any(cause in one.causes for one in self.outcomes)]
+        left = [cause for cause in self.rivals.free if not any(cause in one.rivals for one in self.outcomes)]
         rest = ""
         if fitted := self.rivals.fitted:
             why = form(
@@ -168,15 +174,6 @@ class Apart:
         if left:
             rest += f"; {named(left)} {form(len(left), 'says', 'say')} nothing of that case"
         return f'{", ".join(parts)}; "the same" excludes {out}{rest}'
-
-    def as_json(self) -> dict[str, Any]:
-        """The causes, the case (null if none was found) and what it tells, as plain data."""
-        outcomes = [
-            {"causes": [cause.name for cause in one.causes], "wrong": one.wrong} for one in self.outcomes
-        ]
-        return {
-            "causes": self.rivals.as_json(), "case": self.case or None, "outcomes": outcomes, "why": self.why or None,
-        }  # fmt: skip
 
 
 def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Rivals | None:

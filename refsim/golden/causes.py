@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from refsim.bytediff.consensus import Agreed, agreed
 from refsim.bytediff.rank import Cause
@@ -47,13 +47,15 @@ class KernelCauses:
     apart.
     """
 
-    operator: str
-    executor: str
-    wrong: int
-    sought: int
-    causes: tuple[Agreed, ...] = ()
-    case: str = ""
-    apart: Apart | None = None
+    operator: Annotated[str, "Name of the operator; `chains` for chains that say none."]
+    executor: Annotated[str, "The executor; empty for buffers from a device."]
+    wrong: Annotated[int, "Cases that are wrong, or failed."]
+    sought: Annotated[int, "Those of which a cause was sought."]
+    causes: Annotated[tuple[Agreed, ...], "The likely causes, best first."] = ()
+    case: Annotated[str, "The first wrong case that the first cause explains; empty without one."] = ""
+    apart: Annotated[
+        Apart | None, "Causes that fit equally well, and the case that tells them apart; null without two."
+    ] = None
 
     @property
     def name(self) -> str:
@@ -76,14 +78,6 @@ class KernelCauses:
             yield f"{cause.fit} of {self.sought}", cause.brief, case
         if len(self.causes) > MOST_CAUSES:
             yield "", choices.more(len(self.causes) - MOST_CAUSES, choices.IN_JSON), ""
-
-    def as_json(self) -> dict[str, Any]:
-        """The same as plain data; docs/json.md lists the keys."""
-        return {
-            "operator": self.operator, "executor": self.executor or None, "wrong": self.wrong, "sought": self.sought,
-            "causes": [cause.as_json() for cause in self.causes], "case": self.case or None,
-            "apart": None if self.apart is None else self.apart.as_json(),
-        }  # fmt: skip
 
 
 def of_kernels(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import refsim
-from refsim.bytediff.rank import Cause
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.html import rendered
@@ -15,7 +14,6 @@ from refsim.golden.certify import (
     LEGAL,
     MISSING,
     SAME,
-    UNFIT,
     VERDICTS,
     WRONG,
     Certificate,
@@ -44,18 +42,18 @@ def what(row: Verdict) -> Iterator[str]:
     """What there is to say about a case that is not the same."""
     if row.verdict == LEGAL:
         yield f"legal under {', '.join(row.profiles)}" + (
-            f"; {row.detail['otherwise']}" if "otherwise" in row.detail else ""
+            f"; {row.detail.otherwise}" if row.detail.otherwise else ""
         )
     elif row.verdict == KNOWN_DEFECT:
-        yield row.defect.note if row.defect else ""
+        yield row.known.note if row.known else ""
     elif row.verdict == MISSING:
         yield "no outputs"
-    elif UNFIT in row.detail:
-        yield row.detail[UNFIT]
+    elif row.detail.unfit:
+        yield row.detail.unfit
     else:
-        yield f"{row.detail['differing']} differ; {'; '.join(row.detail['pattern'])}"
-        causes = row.detail["causes"]
-        yield from (f"likely cause: {Cause.of(cause)}" for cause in causes[:MOST_CAUSES])
+        yield f"{row.detail.differing} differ; {'; '.join(row.detail.pattern)}"
+        causes = row.detail.causes
+        yield from (f"likely cause: {cause}" for cause in causes[:MOST_CAUSES])
         if len(causes) > MOST_CAUSES:
             yield choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)
 
@@ -70,7 +68,7 @@ def page(certificate: Certificate) -> str:
         verdict=verdict(certificate),
         verdicts=VERDICTS,
         meanings=MEANINGS,
-        deviations=certificate.deviations(),
+        deviations=certificate.deviations,
         what=what,
         causes=table_of(certificate.causes),
         version=refsim.__version__,

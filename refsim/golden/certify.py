@@ -10,20 +10,23 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from refsim.bytediff import diff
+from refsim.bytediff.findings import Difference
+from refsim.bytediff.rank import Cause
 from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.no_clobber import free
+from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import meant, quote, there
@@ -39,8 +42,6 @@ from refsim.ops.base.target import Behaviour
 
 #: How a case can come out, best first.
 MISSING = "missing"
-#: What the detail of a wrong case has instead of differences, if its output is of another size or damaged.
-UNFIT = "unfit"
 VERDICTS = (SAME, LEGAL, KNOWN_DEFECT, WRONG, MISSING)
 NEED = "what refsim golden export wrote"
 #: The folder that the documentation's example writes.
@@ -48,19 +49,39 @@ EXAMPLE = "out/corpus"
 
 
 @dataclass(frozen=True)
+class Detail:
+    """What is known of a wrong case, or why there was nothing to compare."""
+
+    differing: Annotated[int, "Elements that differ."] = 0
+    pattern: Annotated[Sequence[str], "What they have in common, in sentences."] = ()
+    first: Annotated[Sequence[Difference], "The first of them."] = ()
+    causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
+    unfit: Annotated[
+        str, "Why the output cannot be compared: it is of another size, or damaged; else empty."
+    ] = ""
+    otherwise: Annotated[str, "Of a legal case: which profile the others fit; else empty."] = ""
+
+
+@dataclass(frozen=True)
 class Verdict:
-    """How one case came out.
+    """How one case came out."""
 
-    ``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes. A wrong case has
-    the diff's pattern, causes and first differences in ``detail``, or why there was nothing to compare.
-    """
-
-    case: str
+    case: Annotated[str, "The name of the case."]
     bound: BoundCase
-    verdict: str
-    profiles: tuple[str, ...] = ()
-    defect: Defect | None = None
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    verdict: Annotated[str, "same, legal, known, wrong or missing."]
+    profiles: Annotated[
+        tuple[str, ...], "Profiles under which the bytes are legal, or those of the defect."
+    ] = ()
+    known: Defect | None = None
+    detail: Annotated[Detail, FLAT] = Detail()
+
+    @property
+    def arguments(self) -> Annotated[str, "The call, as text."]:
+        return str(self.bound.case)
+
+    @property
+    def defect(self) -> Annotated[str | None, "Name of the known defect that gives these bytes."]:
+        return None if self.known is None else self.known.name
 
     @property
     def op(self) -> str:
@@ -71,14 +92,6 @@ class Verdict:
         call = self.bound.call
         return " ".join((*(str(desc.layout) for desc in call.descs.values()), "->", str(call.out.layout)))
 
-    def as_json(self) -> dict[str, Any]:
-        row: dict[str, Any] = {"case": self.case, "verdict": self.verdict, "arguments": str(self.bound.case)}
-        if self.profiles:
-            row["profiles"] = list(self.profiles)
-        if self.defect:
-            row["defect"] = self.defect.name
-        return row | dict(self.detail)
-
 
 @dataclass(frozen=True)
 class Certificate:
@@ -87,13 +100,14 @@ class Certificate:
     ``about`` is what the user says of the device.
     """
 
-    about: Mapping[str, str]
-    profile: str
+    about: Annotated[Mapping[str, str], "What was said of the device."]
+    profile: Annotated[str, "The profile that explains most."]
     verdicts: tuple[Verdict, ...]
 
     @property
-    def right(self) -> bool:
-        """Whether every case ran and nothing is wrong but what is wrong on every device."""
+    def right(
+        self,
+    ) -> Annotated[bool, "Whether all ran and nothing is wrong but what is wrong on every device."]:
         ran = all(row.verdict in (SAME, LEGAL, KNOWN_DEFECT) for row in self.verdicts)
         return ran and bool(self.verdicts)
 
@@ -104,35 +118,34 @@ class Certificate:
             found.setdefault(row.op, Counter())[row.verdict] += 1
         return found
 
-    def deviations(self) -> list[Verdict]:
-        """Every case whose bytes are not the definition's, worst first."""
+    @property
+    def cases(self) -> Annotated[int, "How many cases."]:
+        return len(self.verdicts)
+
+    @property
+    def operators(self) -> Annotated[dict[str, dict[str, int]], "Cases by operator and verdict."]:
+        return {op: {name: count[name] for name in VERDICTS} for op, count in self.counts().items()}
+
+    @property
+    def known(self) -> Annotated[dict[str, str], "What each known defect is."]:
+        return {row.known.name: row.known.note for row in self.verdicts if row.known}
+
+    @property
+    def deviations(
+        self,
+    ) -> Annotated[list[Verdict], "Every case whose bytes are not the definition's, worst first."]:
         order = [WRONG, MISSING, KNOWN_DEFECT, LEGAL]
         found = [row for row in self.verdicts if row.verdict in order]
         return sorted(found, key=lambda row: order.index(row.verdict))
 
     @cached_property
-    def causes(self) -> list[KernelCauses]:
-        """What is wrong with each kernel, by its wrong cases."""
+    def causes(self) -> Annotated[list[KernelCauses], "What is wrong with each kernel."]:
         found: dict[tuple[str, str], list[WrongCase]] = {}
         for row in self.verdicts:
             if row.verdict == WRONG:
-                case = replace(WrongCase.of(row.case, row.detail), bound=row.bound)
+                case = WrongCase(row.case, tuple(row.detail.causes), not row.detail.unfit, row.bound)
                 found.setdefault((row.op, ""), []).append(case)
         return of_kernels(found)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "about": dict(self.about),
-            "profile": self.profile,
-            "right": self.right,
-            "cases": len(self.verdicts),
-            "operators": {
-                op: {name: count[name] for name in VERDICTS} for op, count in self.counts().items()
-            },
-            "known": {row.defect.name: row.defect.note for row in self.verdicts if row.defect},
-            "deviations": [row.as_json() for row in self.deviations()],
-            "causes": [row.as_json() for row in self.causes],
-        }
 
 
 # --- the folder ------------------------------------------------------------------------------------------
@@ -217,7 +230,7 @@ def check(
             if array is None:
                 found.append(Verdict(entry.name, bound, MISSING))
             elif isinstance(array, RefsimError):
-                found.append(Verdict(entry.name, bound, WRONG, detail={UNFIT: str(array)}))
+                found.append(Verdict(entry.name, bound, WRONG, detail=Detail(unfit=str(array))))
             else:
                 found.append(_judged(entry, _on(bound, runtime), array))
             step()
@@ -233,7 +246,7 @@ def check(
             got=choices.first(held) or "no files",
             need=need,
         )
-    if len(unfit) > 1 and all(row.verdict == MISSING or UNFIT in row.detail for row in found):
+    if len(unfit) > 1 and all(row.verdict == MISSING or row.detail.unfit for row in found):
         raise unfit[0]
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
@@ -290,8 +303,8 @@ def _judged(entry: DigestEntry, bound: BoundCase, array: np.ndarray) -> Verdict:
     """Same, legal under some profiles, a known defect, or wrong."""
     actual = _buffer(bound, array)
     found = judged(bound, actual)
-    detail = _detail(bound, actual) if found.verdict == WRONG else {}
-    return Verdict(entry.name, bound, found.verdict, found.profiles, found.defect, detail)
+    detail = _detail(bound, actual) if found.verdict == WRONG else Detail()
+    return Verdict(entry.name, bound, found.verdict, found.profiles, found.known, detail)
 
 
 def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
@@ -301,16 +314,12 @@ def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
     return PackedBuffer.pack(array, out.layout)
 
 
-def _detail(bound: BoundCase, actual: PackedBuffer) -> dict[str, Any]:
+def _detail(bound: BoundCase, actual: PackedBuffer) -> Detail:
     """How many elements differ, in which pattern, the first of them, and the likely causes."""
     report = diff(bound.call.expected(bound.inputs), actual, call=bound, device=True, limit=1)
     unwritten = bound.call.out.is_int8 and bool((actual.raw == FILL).all())
-    return {
-        "differing": report.differing,
-        "pattern": ["nothing was written"] if unwritten else list(report.pattern),
-        "first": report.as_json()["differences"],
-        "causes": [cause.as_json() for cause in report.causes],
-    }
+    pattern = ["nothing was written"] if unwritten else report.pattern
+    return Detail(report.differing, pattern, report.differences, report.causes)
 
 
 def _profile(rows: Sequence[Verdict]) -> str:
@@ -333,5 +342,5 @@ def _contradicted(rows: Sequence[Verdict], profile: Profile) -> int:
 def _settled(row: Verdict, profile: str) -> Verdict:
     """A case that is legal under other profiles only is wrong on a device of this one."""
     if row.verdict == LEGAL and profile not in row.profiles:
-        return replace(row, detail={"otherwise": f"the other cases fit {profile}"})
+        return replace(row, detail=Detail(otherwise=f"the other cases fit {profile}"))
     return row

@@ -14,6 +14,7 @@ from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
+from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
 from refsim.exec.executor import OURS, YOURS, Executor, Source
@@ -270,7 +271,7 @@ def compared(
     return {
         "differing": report.differing,
         "pattern": list(report.pattern),
-        "causes": [cause.as_json() for cause in report.causes],
+        "causes": plain(report.causes),
     }
 
 

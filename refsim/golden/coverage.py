@@ -7,10 +7,10 @@ each of its operators. A feature marked ``everywhere`` must also occur for each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from math import gcd, prod
-from typing import Any
+from typing import Annotated
 
 from refsim.golden.chain import Chain
 from refsim.golden.chain_rules import KINDS
@@ -371,15 +371,25 @@ class CaseTable:
                     missing.append(f"{op}: {feature.name}")
         return missing
 
-    def as_json(self) -> dict[str, Any]:
+    def operators(self) -> dict[str, OperatorCoverage]:
+        """What there is of each operator."""
         return {
-            op: {
-                "cases": sum(self.cases[op, names] for names in combinations(op)),
-                "layouts": {" ".join(names): self.cases[op, names] for names in combinations(op)},
-                "features": {f.name: self.of_operator(op, f.name) for f in FEATURES if f.applies(OPS[op])},
-            }
+            op: OperatorCoverage(
+                sum(self.cases[op, names] for names in combinations(op)),
+                {" ".join(names): self.cases[op, names] for names in combinations(op)},
+                {f.name: self.of_operator(op, f.name) for f in FEATURES if f.applies(OPS[op])},
+            )
             for op in OPS
         }
+
+
+@dataclass(frozen=True)
+class OperatorCoverage:
+    """What the corpus has of an operator."""
+
+    cases: Annotated[int, "How many cases."]
+    layouts: Annotated[Mapping[str, int], "Cases by layouts."]
+    features: Annotated[Mapping[str, int], "Cases by feature."]
 
 
 def combinations(op: str) -> list[Layouts]:

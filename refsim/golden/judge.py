@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
@@ -22,18 +22,20 @@ SAME, LEGAL, KNOWN_DEFECT, WRONG = "same", "legal", "known", "wrong"
 class Judged:
     """``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes."""
 
-    verdict: str
-    profiles: tuple[str, ...] = ()
-    defect: Defect | None = None
+    verdict: Annotated[str, "same, legal, known or wrong."]
+    profiles: Annotated[tuple[str, ...], "Profiles under which the bytes are legal."] = ()
+    known: Defect | None = None
+
+    @property
+    def defect(
+        self,
+    ) -> Annotated[str | None, "The known defect of upstream's kernel that gives these bytes."]:
+        return None if self.known is None else self.known.name
 
     def __str__(self) -> str:
         if self.defect is not None:
-            return f"known defect of upstream: {self.defect.name}"
+            return f"known defect of upstream: {self.defect}"
         return f"legal under {', '.join(self.profiles)}" if self.verdict == LEGAL else self.verdict
-
-    def as_json(self) -> dict[str, Any]:
-        defect = None if self.defect is None else self.defect.name
-        return {"verdict": self.verdict, "profiles": list(self.profiles), "defect": defect}
 
 
 def judged(

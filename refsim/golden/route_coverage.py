@@ -217,7 +217,7 @@ class RouteTable:
             if not self.found[isa.name, route, wanted]
         ]
 
-    def as_json(self) -> dict[str, dict[str, int]]:
+    def by_isa(self) -> dict[str, dict[str, int]]:
         """Instruction set -> route -> cases."""
         return {
             isa.name: {route: n for (name, route), n in self.routes.items() if name == isa.name}

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
 from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError
 from refsim.core.qmath import Profile
@@ -370,7 +370,15 @@ def profiles(results: Sequence[Checked]) -> dict[str, str]:
     return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
 
 
-def instead(results: Sequence[Checked]) -> dict[str, dict[str, dict[str, Any]]]:
+@dataclass(frozen=True)
+class Instead:
+    """Cases that ran on refsim's own kernels."""
+
+    cases: Annotated[int, "How many."]
+    why: Annotated[Sequence[str], "Why."]
+
+
+def instead(results: Sequence[Checked]) -> dict[str, dict[str, Instead]]:
     """Executor -> operator -> how many cases refsim's kernels ran in the place of modules of another build, and why."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for result in results:
@@ -379,7 +387,7 @@ def instead(results: Sequence[Checked]) -> dict[str, dict[str, dict[str, Any]]]:
             reasons = found.setdefault(result.executor, {}).setdefault(operator, Counter())
             reasons[str(result.detail[OURS])] += 1
     return {
-        name: {op: {"cases": why.total(), "why": list(why)} for op, why in sorted(by_operator.items())}
+        name: {op: Instead(why.total(), list(why)) for op, why in sorted(by_operator.items())}
         for name, by_operator in found.items()
     }
 

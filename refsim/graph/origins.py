@@ -12,7 +12,7 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
-from typing import Any
+from typing import Annotated
 
 from refsim.core.errors import LimitError
 from refsim.formats.exported.program import ExportedNode, ExportedProgram, Frame
@@ -30,21 +30,23 @@ class Origin:
     """What an operator was made from: operators of the exported program in order; or an input that it only converts."""
 
     nodes: tuple[ExportedNode, ...]
-    input: str = ""
+    input: Annotated[str, "The input that it only converts; else empty."] = ""
 
     @property
-    def frames(self) -> list[Frame]:
-        """The lines of the model's own code, each once, in order."""
+    def frames(self) -> Annotated[list[Frame], "The lines of the model's own code, each once, in order."]:
         return list(dict.fromkeys(frame for node in self.nodes if (frame := node.own_frame) is not None))
 
     @property
-    def module(self) -> str:
-        """The innermost module of the first operator, as ``first.narrow``."""
+    def module(self) -> Annotated[str, "The innermost module of the first operator, as `first.narrow`."]:
         return self.nodes[0].module if self.nodes else ""
 
     @property
-    def module_type(self) -> str:
+    def module_type(self) -> Annotated[str, "The type of that module."]:
         return self.nodes[0].module_type if self.nodes else ""
+
+    @property
+    def operators(self) -> Annotated[list[str], "The operators of the exported program, in order."]:
+        return [node.target for node in self.nodes]
 
     def lines(self) -> list[str]:
         """Sentences for a report: the module, then each line of code."""
@@ -60,13 +62,6 @@ class Origin:
         first = self.frames[0] if self.frames else None
         line = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
         return " ".join(part for part in (line, self.module) if part) or self.nodes[0].target
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            "module": self.module, "module_type": self.module_type, "input": self.input,
-            "operators": [node.target for node in self.nodes],
-            "lines": [vars(frame) for frame in self.frames],
-        }  # fmt: skip
 
 
 def origins(

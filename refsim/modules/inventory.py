@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
+from typing import Annotated
 
 from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
@@ -32,11 +33,11 @@ _SAMPLED = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 class ModuleRow:
     """One module that refsim can run. ``state``: found, missing, or damaged, with the reason in ``note``."""
 
-    module: str
-    operator: str
-    variant: str
-    state: str
-    note: str = ""
+    module: Annotated[str, "Name of the module."]
+    operator: Annotated[str, "Name of the operator."]
+    variant: Annotated[str, "Base, fallback, unsigned, own, or packs weights."]
+    state: Annotated[str, "found, missing or damaged."]
+    note: Annotated[str, "Why it is damaged; else empty."] = ""
 
 
 def known(own: Rows = NONE) -> Mapping[str, tuple[str, Shader | None]]:

@@ -60,7 +60,7 @@ class FolderOutcome:
     def add(self, tried: Tried) -> None:
         """Count a case."""
         self.counts.setdefault(tried.candidate.op, Counter())[tried.verdict] += 1
-        defect = tried.judged.defect
+        defect = tried.judged.known
         if tried.verdict == KNOWN_DEFECT and defect is not None:
             _, count = self.known.get(defect.name, ("", 0))
             self.known[defect.name] = (defect.note, count + 1)

@@ -48,8 +48,8 @@ def refusal(item: Refusal) -> dict[str, Any]:
 def transition(item: Transition) -> dict[str, Any]:
     return {
         "source": item.source,
-        "from": str(item.given),
-        "to": str(item.needed),
+        "before": str(item.given),
+        "after": str(item.needed),
         "forced_by": item.reader,
         "operator": item.operator,
         "argument": item.argument,
@@ -97,7 +97,7 @@ def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
             "outputs": list(delegate.source.outputs),
             "fused": [asdict(item) for item in delegate.fused],
             "transitions": [transition(item) for item in delegate.transitions],
-            "statistics": cost.as_json(),
+            "statistics": asdict(cost),
         }
         for number, (delegate, cost) in enumerate(zip(lowered.delegates, costs(lowered, built), strict=True))
     ]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from refsim.formats.vkgraph.schema import VkGraph
 from refsim.graph import memory
@@ -25,9 +24,6 @@ class Statistics:
     constant_bytes: int
     memory_bytes: int
     memory_bytes_unshared: int
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def statistics(source: VkGraph, graph: Graph) -> Statistics:

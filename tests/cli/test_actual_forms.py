@@ -87,7 +87,7 @@ def test_an_array_of_elements_is_compared_without_padding(tmp_path: Path, refsim
         np.save("out.npy", values)
         done = refsim("replay", "case", "--all-bytes", "--actual", "out.npy", "--json")
         assert done.status == status
-        counts = {row["kind"]: row for row in done.json["counts"]}
+        counts = {row["kind"]: row for row in done.json["report"]["counts"]}
         assert counts["unknown padding"] == dict(
             kind="unknown padding", bytes=padding, different=0, compared=False
         )

@@ -56,7 +56,7 @@ def test_what_nobody_knows_takes_no_column(buffers, tmp_path: Path, refsim) -> N
 
 
 def test_json_holds_what_the_text_says(buffers, refsim) -> None:
-    facts = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--json").json
+    facts = refsim("diff", *buffers, "-l", "4W4C", "-s", "1,6,3,5", "--json").json["report"]
     assert facts["same"] is False and facts["layout"] == "PACKED_INT8_4W4C" and facts["shape"] == list(SHAPE)
     assert facts["causes"][0]["name"] == "lanes rotated" and facts["causes"][0]["exact"] is True
     counts = {count["kind"]: count for count in facts["counts"]}
@@ -71,7 +71,7 @@ def test_another_buffer_is_recognized(buffers, tmp_path: Path, refsim) -> None:
     other = np.random.default_rng(1).integers(0, 256, 192).astype(np.uint8)
     (tmp_path / "c.bin").write_bytes(other.tobytes())
     options = ["-l", "4W4C", "-s", "1,6,3,5", "--other", tmp_path / "c.bin", "--json"]
-    facts = refsim("diff", buffers[0], tmp_path / "c.bin", *options).json
+    facts = refsim("diff", buffers[0], tmp_path / "c.bin", *options).json["report"]
     assert facts["causes"][0]["name"] == "stale or foreign buffer"
     assert str(tmp_path / "c.bin") in facts["causes"][0]["detail"]
 
@@ -113,9 +113,12 @@ def test_a_case_lets_each_byte_be_judged_by_the_profiles(tmp_path: Path, refsim)
     (tmp_path / "b.bin").write_bytes(call.expected(stored.bound.inputs).raw.tobytes())
     pair = ("diff", tmp_path / "a.bin", tmp_path / "b.bin", "--case", "q8ta_add/0105")
     done = refsim(*pair, "--json")
-    assert done.status == 1 and [d["legal"] for d in done.json["differences"]] == [["nvidia"], ["nvidia"]]
-    assert {"workgroup", "invocation"} <= done.json["differences"][0].keys()
-    assert done.json["legal"]["nvidia"] == {"explains": 2, "contradicts": 0}
+    assert done.status == 1 and [d["legal"] for d in done.json["report"]["differences"]] == [
+        ["nvidia"],
+        ["nvidia"],
+    ]
+    assert done.json["report"]["differences"][0]["invocation"] is not None
+    assert done.json["report"]["legal"]["nvidia"] == {"explains": 2, "contradicts": 0}
     legal = refsim(*pair, "--profile", "nvidia")
     assert legal.status == 0 and ": 2 bytes differ, as profile nvidia allows\n" in legal.out
     other = refsim(*pair, "--profile", "lavapipe")
@@ -168,7 +171,7 @@ def test_two_buffers_the_wrong_way_round_are_told_so(of_case, tmp_path: Path, re
     assert back.status == 1 and "the wrong way round" not in back.out
     facts = refsim("diff", wrong, right, "--case", CASE, "--json").json
     assert (
-        facts["causes"] == []
+        facts["report"]["causes"] == []
         and facts["apart"] is None
         and facts["of_case"] == [f"{line[: line.index(' --limit')]} --json"]
     )
@@ -182,7 +185,7 @@ def test_an_expected_buffer_that_is_not_the_case_s_is_told_so(of_case, refsim) -
     compare = f"refsim replay {CASE} --actual {wrong}"
     assert done.status == 1
     assert f"{zeros} is not what {CASE} expects; to compare {wrong} with that: {compare}" in done.out
-    assert refsim("diff", zeros, wrong, "--case", CASE, "--json").json["causes"] == []
+    assert refsim("diff", zeros, wrong, "--case", CASE, "--json").json["report"]["causes"] == []
     assert refsim(*compare.split()[1:]).status == 1
     assert f"{zeros} is not what" in refsim("diff", zeros, zeros, "--case", CASE).out
 

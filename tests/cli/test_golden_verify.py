@@ -12,8 +12,9 @@ import pytest
 from examples import BINARY, LINEAR, UNARY
 
 from refsim.bytediff import Cause
-from refsim.cli import _golden_verify
+from refsim.cli._golden_verify import FailedCase
 from refsim.core.errors import DeviceError, ParameterError
+from refsim.core.plain import plain
 from refsim.exec.cpu import isa
 from refsim.golden import chain_rules, verify
 from refsim.golden.causes import of_kernels
@@ -94,22 +95,19 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
     assert f"  refsim golden verify {CASE} -x cpu --root {small}" in done.out.splitlines()
 
 
-def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(
-    refsim, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(refsim) -> None:
     failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"causes": TWO_CAUSES})
-    _golden_verify._print_failure(failed, ["cpu"], [], {})
-    out = capsys.readouterr().out
-    assert out.splitlines()[0] == f"{CASE} cpu: different, from its stored bytes" and BYTES not in out
-    content = _golden_verify._failure(failed, {})
-    assert (content["case"], content["stored"]) == (CASE, True)
-    assert _golden_verify._failure(Checked(CASE, "cpu", "different", {}), {})["stored"] is False
+    shown = FailedCase.of(failed, {})
+    first, *others = shown.text(["-x", "cpu"])
+    assert first == f"{CASE} cpu: different, from its stored bytes" and BYTES not in " ".join(others)
+    assert (shown.case, shown.stored) == (CASE, True)
+    assert not FailedCase.of(Checked(CASE, "cpu", "different", {}), {}).stored
     ((case,),) = verify.wrong_cases([failed]).values()
     assert (case.name, [cause.name for cause in case.causes]) == (CASE, ["nothing written", "padding leaked"])
     assert refsim("replay", case.name, "-x", "cpu").status == 0
 
 
-TWO_CAUSES = [Cause(name, "so", 9, 9, 0).as_json() for name in ("nothing written", "padding leaked")]
+TWO_CAUSES = [plain(Cause(name, "so", 9, 9, 0)) for name in ("nothing written", "padding leaked")]
 
 #: Run by every Python that finds it on its path: makes one case fail in its own way.
 SABOTAGE = """
@@ -196,7 +194,7 @@ def test_an_operator_has_enough_wrong_cases() -> None:
 
 def test_causes_are_summed_up_by_kernel() -> None:
     def checked(case: str, executor: str, *names: str) -> Checked:
-        causes = [Cause(name, "so", 9, 9, 0).as_json() for name in names]
+        causes = [plain(Cause(name, "so", 9, 9, 0)) for name in names]
         return Checked(case, executor, "different", {"causes": causes})
 
     found = [checked("a/0", "x", "p", "q"), checked("a/1", "x", "p"), checked("b/0", "x")]

@@ -31,7 +31,7 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     assert conv["parameters"]["stride"] == [1, 1] and conv["parameters"]["in_scale"] > 0
     assert [d["shader"] for d in conv["dispatches"]] == ["q8ta_im2col", "q8ta_conv2d_pw"]
     assert all(min(d["grid"]) >= 1 and d["push_words"] for d in conv["dispatches"])
-    for dispatch in (d for operator in first["operators"] for d in operator.get("dispatches", ())):
+    for dispatch in (d for operator in first["operators"] for d in operator["dispatches"]):
         for words in ("push", "specialization"):
             assert len(dispatch[f"{words}_names"]) == len(dispatch[f"{words}_words"])
         assert "OUT_W" in dispatch["push_names"]
@@ -42,8 +42,8 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     assert {
         "node": 6,
         "operator": "q8ta_add",
-        "from": "PACKED_INT8_4W4C",
-        "to": "PACKED_INT8_4C",
+        "before": "PACKED_INT8_4W4C",
+        "after": "PACKED_INT8_4C",
         "bytes": 8192,
     } in first["transitions"]
 

@@ -33,7 +33,7 @@ def test_right_values_are_right_in_any_layout(name: str, values, tmp_path: Path,
     assert refsim("unpack", raw, "-l", given, "-s", "3,8,9,14", "-o", back).status == 0
     assert np.array_equal(np.load(back), values)
     done = refsim("replay", CASE, "--actual", raw, "--actual-layout", given, "--json")
-    assert done.status == 0 and done.json["same"] and done.json["differing"] == 0
+    assert done.status == 0 and done.json["same"] and done.json["report"]["differing"] == 0
     want = tmp_path / "want.bin"
     want.write_bytes(open_case(CASE).expected.raw.tobytes())
     pair = ("diff", want, raw, "-l", "4C1W", "-s", "3,8,9,14", "--actual-layout", given)
@@ -45,15 +45,18 @@ def test_bytes_that_fit_another_layout_are_told(values, tmp_path: Path, refsim) 
     raw.write_bytes(PackedBuffer.pack(values, "NC4HW4").raw.tobytes())
     done = refsim("replay", CASE, "--actual", raw, "--search", "0", "--json")
     assert done.status == 1
-    assert done.json["pattern"][0].startswith("these are NC4HW4 bytes")
-    assert done.json["causes"][0]["detail"] == "output written as NC4HW4" and done.json["causes"][0]["exact"]
+    assert done.json["report"]["pattern"][0].startswith("these are NC4HW4 bytes")
+    assert (
+        done.json["report"]["causes"][0]["detail"] == "output written as NC4HW4"
+        and done.json["report"]["causes"][0]["exact"]
+    )
 
 
 def test_only_the_layout_of_the_bytes_is_told(values, tmp_path: Path, refsim) -> None:
     raw = tmp_path / "a.bin"
     raw.write_bytes(PackedBuffer.pack(values, "4C").raw.tobytes())
     done = refsim("replay", CASE, "--actual", raw, "--actual-layout", "NC4HW4", "--search", "0", "--json")
-    told = [line for line in done.json["pattern"] if line.startswith("these are")]
+    told = [line for line in done.json["report"]["pattern"] if line.startswith("these are")]
     assert done.status == 1 and len(told) == 1 and told[0].startswith("these are 4C or")
 
 

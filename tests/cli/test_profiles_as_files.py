@@ -37,8 +37,9 @@ def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path,
     for pair in (("diff", right, other, "--case", CASE), ("replay", CASE, "--actual", other)):
         assert refsim(*pair).status == 1
         done = refsim(*pair, "--profile", saved, "--json")
-        assert done.status == 0 and done.json["profile"] == OWN.name
-        assert done.json["legal"][OWN.name] == {"explains": 2, "contradicts": 0}
+        report = done.json["report"]
+        assert done.status == 0 and report["profile"] == OWN.name
+        assert report["legal"][OWN.name] == {"explains": 2, "contradicts": 0}
 
 
 def test_bisect_and_triage_allow_what_the_file_allows(

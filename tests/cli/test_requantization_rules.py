@@ -62,8 +62,8 @@ def test_a_right_kernel_is_right_by_its_own_rule(tmp_path: Path, refsim) -> None
 def test_a_bug_is_named_under_that_rule(tmp_path: Path, refsim) -> None:
     """The last of nine channels is the last word of channels."""
     found = replay(refsim, tmp_path / "a.bin", kernel("last channel"), "--rule", "ncnn")
-    assert found.status == 1 and found.json["layout"] == "NC4HW4"
-    cause = found.json["causes"][0]
+    assert found.status == 1 and found.json["report"]["layout"] == "NC4HW4"
+    cause = found.json["report"]["causes"][0]
     assert cause["exact"] and cause["name"] == "reduction too short"
 
 

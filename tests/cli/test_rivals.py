@@ -8,7 +8,9 @@ import pytest
 from examples import UNARY
 
 from refsim.bytediff import Cause
-from refsim.cli.kit import apart as shown
+from refsim.cli.kit import report as shown
+from refsim.cli.kit.text import show
+from refsim.core.plain import plain
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart, causes
 from refsim.golden.named import open_case
@@ -65,7 +67,7 @@ def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tm
     given = (name, models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", *executors)
     done = refsim(*given)
     assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
-    assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
+    assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
     page = tmp_path / "page.html"
     refsim(*given, "--html", page)
     assert "to tell them apart: refsim replay " in page.read_text() and "excludes" in page.read_text()
@@ -93,7 +95,7 @@ def test_repeat(two: None, refsim, models, monkeypatch) -> None:
     )
     done = refsim(*given)
     assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
-    assert refsim(*given, "--json").json["apart"]["causes"] == TWO.as_json()
+    assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
 
 
 @pytest.mark.long
@@ -104,7 +106,7 @@ def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
     done = refsim(*given, "-o", tmp_path / "found")
     assert done.status == 0 and "predict the same bytes here; " in done.out
     (node,) = (n for n in refsim(*given, "--json").json["nodes"] if n["apart"] is not None)
-    assert node["value"] == "delegate0_v97" and node["apart"]["causes"] == TWO.as_json()
+    assert node["value"] == "delegate0_v97" and node["apart"]["causes"] == plain(TWO.causes)
     for page in ("triage.html", "pages/delegate0_v97.html"):
         assert "predict the same bytes here; " in (tmp_path / "found" / page).read_text()
 
@@ -120,8 +122,8 @@ def test_a_table_of_kernels(two: None, capsys: pytest.CaptureFixture[str]) -> No
     (row,) = causes.of_kernels({(UNARY.name, "cpu"): rows})
     (fit, cause, case), (_, _, other), (worse, _, none) = row.rows
     assert cause == first.brief and fit == "2 of 2" and case == other and case.startswith(UNARY.name)
-    assert (worse, none) == ("1 of 2", "") and row.as_json()["apart"]["case"] == case
-    shown.print_kernels([row])
+    assert (worse, none) == ("1 of 2", "") and row.apart is not None and row.apart.case == case
+    show(shown.kernels_text([row]))
     assert said(capsys.readouterr().out.replace("\n  ", "; "), f"refsim replay {case} -x cpu")
 
 

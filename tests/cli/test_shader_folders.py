@@ -15,7 +15,8 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
-from refsim.cli import _shaders_build, _shaders_run
+from refsim.cli import _shaders_run
+from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.ops.base.registry import OPS
 

@@ -80,7 +80,7 @@ def test_every_operator_on_both_executors(refsim) -> None:
     assert {(row["operator"], row["executor"]) for row in counts} == {
         (op, executor) for op in (*OPS, GRAPHS) for executor in ("cpu", "cpu:emulated")
     }
-    assert all(row["same"] == row["configurations"] == 2 and row["bytes"] > 0 for row in counts)
+    assert all(row["statuses"]["same"] == row["configurations"] == 2 and row["bytes"] > 0 for row in counts)
 
 
 def test_threads_and_instruction_sets_in_processes(refsim) -> None:
@@ -103,7 +103,7 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
     assert f"{folder} also has 1 older case" in done.err
     shutil.rmtree(old)
     assert done.status == 1 and not done.json["same"]
-    assert done.json["failed"] == sum(row.get("different", 0) for row in done.json["counts"]) > 0
+    assert done.json["failed"] == sum(row["statuses"]["different"] for row in done.json["counts"]) > 0
     first = done.json["failures"][0]
     assert first["executor"] == "cpu" and first["status"] == "different"
     stored = read_folder(first["folder"])
@@ -170,7 +170,7 @@ def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, 
     )
     done = refsim(*arguments, "--json")
     assert done.status == 0
-    assert [row["same"] for row in done.json["counts"]] == [2, 2]
+    assert [row["statuses"]["same"] for row in done.json["counts"]] == [2, 2]
     broken(monkeypatch)
     done = refsim(*arguments, "-x", "cpu", "--json")
     assert done.status == 1
@@ -250,7 +250,7 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
         (UNARY.name, SIZE, 2),
         (BINARY.name, SIZE, 2),
     ]
-    assert [row["same"] for row in done.json["counts"]] == [SIZE + 2, SIZE + 2]
+    assert [row["statuses"]["same"] for row in done.json["counts"]] == [SIZE + 2, SIZE + 2]
     computed.clear()
     more = [*command[:-2], "-x", "cpu,cpu:emulated", "--db", db, "--resume"]
     assert refsim(*more).status == 0

@@ -20,6 +20,7 @@ from refsim.bytediff import Cause
 from refsim.cli import demo, lower
 from refsim.cli.demo import bundled
 from refsim.cli.kit import program
+from refsim.core.plain import plain
 from refsim.golden import verify as checks
 from refsim.golden.check import Checked
 
@@ -128,7 +129,7 @@ def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[lis
     cause = Cause("border padded with 0", "taps outside the image read 0", 12, 12, 0)
     detail = {
         "message": "guard words were written", "digest": "0" * 64, "recorded": "1" * 64, "differing": "12 of 96 bytes",
-        "pattern": ["only lane 3", "only at h <= 2"], "causes": [cause.as_json()],
+        "pattern": ["only lane 3", "only at h <= 2"], "causes": plain([cause]),
     }  # fmt: skip
     return [[Checked(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
 

@@ -50,7 +50,7 @@ def test_replay_reports_both(broken, refsim) -> None:
     assert "wrote behind the buffer" in done.out and "byte order: output bytes reversed" in done.out
     done = refsim("replay", CASE, "-x", "cpu:emulated", "--json")
     assert done.json["same"] is False and "wrote behind" in done.json["guards"]["cpu:emulated"]
-    assert done.json["executors"]["cpu:emulated"]["causes"]
+    assert done.json["executors"]["cpu:emulated"]["report"]["causes"]
 
 
 def test_golden_check_reports_both(broken) -> None:

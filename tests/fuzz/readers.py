@@ -22,6 +22,7 @@ from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, RefsimError
 from refsim.core.escape import escaped
+from refsim.core.plain import plain
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
@@ -315,7 +316,7 @@ def record(folder: Path, way: int) -> None:
     from refsim.cli._origins import read_origins
 
     found = read_origins(_recorded(), str(folder / "r.zip"))
-    json.dumps(found.as_json())
+    json.dumps(plain(found))
     for origin in found.found.values():
         printable(escaped(f"{origin} {origin.lines()}"))
 
@@ -327,7 +328,7 @@ def etdump(folder: Path, way: int) -> None:
         for run in read.executions():
             read.arguments(run)
     else:
-        json.dumps([row.as_json() for row in gaps(_recorded(), read, EXECUTOR)], allow_nan=False)
+        json.dumps(plain(gaps(_recorded(), read, EXECUTOR)), allow_nan=False)
 
 
 def pt2(folder: Path, way: int) -> None:

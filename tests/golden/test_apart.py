@@ -56,8 +56,8 @@ def test_two_exact_causes_are_told_apart_by_another_case() -> None:
         and command
         and text.endswith(f"refsim replay {found.case} -x cpu")
     )
-    assert found.as_json()["causes"][1]["name"] == "zero point folded twice"
-    assert meaning == found.meaning and found.as_json()["why"] is None
+    assert found.causes[1].name == "zero point folded twice"
+    assert meaning == found.meaning and found.why == ""
 
 
 def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_there() -> None:

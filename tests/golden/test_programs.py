@@ -242,9 +242,7 @@ def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
     found = judged(tmp_path, rows, lambda b, raw: fused(b, raw) if b.case == telling.case else None)
     row = next(row for row in found.verdicts if row.case == telling.name)
     assert (
-        found.profile == "canonical"
-        and row.verdict == certify.LEGAL
-        and "canonical" in row.detail["otherwise"]
+        found.profile == "canonical" and row.verdict == certify.LEGAL and "canonical" in row.detail.otherwise
     )
 
 
@@ -270,8 +268,8 @@ def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path)
         raw[:] = np.where(certain, buffer.raw, 0)  # padding is what it may be
 
     found = judged(tmp_path, numbered(op, lambda b: bool(listed(b)), FEW), change)
-    assert found.right and {row.defect.name for row in found.verdicts if row.defect} == {defect}
-    assert all(case["defect"] == defect for case in found.as_json()["deviations"])
+    assert found.right and {row.defect for row in found.verdicts if row.defect} == {defect}
+    assert all(case.defect == defect for case in found.deviations)
     later = runtime("main").behaviour
     again = certify.check(certify.read(tmp_path / "pte"), tmp_path / "out", {}, runtime=later)
     assert again.right == (f"{defect}:{op}" not in later.ended)
@@ -284,13 +282,13 @@ def test_an_exchange_of_bytes_is_wrong_and_has_a_cause(tmp_path: Path) -> None:
     found = judged(tmp_path, numbered("q8ta_relu", lambda b: b.case.style == "position", 6), change)
     wrong = [row for row in found.verdicts if row.verdict == certify.WRONG]
     assert not found.right and len(wrong) >= 3
-    assert all(row.detail["causes"][0]["name"] == "byte order" for row in wrong)
-    assert wrong[0].detail["first"]
+    assert all(row.detail.causes[0].name == "byte order" for row in wrong)
+    assert wrong[0].detail.first
 
 
 def test_nothing_written_is_said_so(tmp_path: Path) -> None:
     found = judged(tmp_path, list(choose(["q8ta_relu"]))[:3], lambda bound, raw: raw.fill(programs.FILL))
-    assert [row.detail["pattern"] for row in found.verdicts] == [["nothing was written"]] * 3
+    assert [row.detail.pattern for row in found.verdicts] == [["nothing was written"]] * 3
 
 
 #: A seeded bug of each of these kinds runs on the double in a copy of the sources.
@@ -412,7 +410,7 @@ def test_a_program_with_another_number_of_outputs_stops_no_other(exported: Path,
     found = certify.check(certify.read(exported / "pte"), out, {})
     assert found.counts()["q8ta_dequantize"] == {certify.SAME: FEW}
     assert found.counts()["q8ta_relu"] == {certify.WRONG: FEW}
-    said = {row.detail[certify.UNFIT] for row in found.verdicts if row.op == "q8ta_relu"}
+    said = {row.detail.unfit for row in found.verdicts if row.op == "q8ta_relu"}
     assert len(said) == 1 and "another number of outputs" in said.pop()
 
 
@@ -429,7 +427,7 @@ def test_one_output_of_another_size_is_one_failure_among_the_cases(
     for number in range(FEW):
         (out / f"q8ta_dequantize-{number}.bin").write_bytes(arrays[names[1]][f"out{number}"].tobytes())
     found = certify.check(certify.read(exported / "pte"), out, {})
-    wrong = {row.op: row.detail[certify.UNFIT] for row in found.verdicts if row.verdict == certify.WRONG}
+    wrong = {row.op: row.detail.unfit for row in found.verdicts if row.verdict == certify.WRONG}
     assert not found.right and all(
         found.counts()[name] == {certify.SAME: FEW - 1, certify.WRONG: 1} for name in names
     )

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.cli._execute import execute
-from refsim.cli.run import host_lines
+from refsim.cli._ran import host_lines
 from refsim.core.errors import DeviceError, ShapeError
+from refsim.core.plain import plain
+from refsim.device.execution import execute
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.exec.model import load
@@ -120,7 +121,7 @@ def test_a_run_says_what_the_host_computed_and_why(device: Device) -> None:
     ]
     assert list(host_lines(result, "cpu")) == []
     on_host = [row for row in result.rows if row.on_host]
-    assert all(row.as_json()["on_host"] == row.on_host for row in on_host)
+    assert all(plain(row)["on_host"] == row.on_host for row in on_host)
 
 
 def test_a_silent_child_is_given_up(device: Device) -> None:

@@ -15,7 +15,6 @@ from modules.own.build import RIGHT, TWINS, WRONG, Twin, build
 from modules.test_modules_build import needs_tools
 
 from refsim.cli import main
-from refsim.cli._shaders_build import opened
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError
 from refsim.core.rng import Rng
@@ -24,6 +23,7 @@ from refsim.exec.factory import executor_named
 from refsim.formats import kernels
 from refsim.golden.judge import KNOWN_DEFECT, judged
 from refsim.golden.judge import WRONG as WRONG_BYTES
+from refsim.modules.build import opened
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS

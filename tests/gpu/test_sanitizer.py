@@ -15,6 +15,7 @@ from modules.bugs import Bug
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
+from refsim.core.plain import plain
 from refsim.exec.factory import executor_named
 from refsim.exec.finding import FOREIGN, HARMLESS, OUTSIDE, UNSTABLE, Invocation, KernelFinding
 from refsim.golden.telling import ordered
@@ -134,9 +135,9 @@ def test_a_fault_is_found_across_processes(device: Device, tmp_path: Path) -> No
         "write out of bounds: q8ta_conv2d_float writes behind the buffer of out, "
     )
     (worker,) = found[0].workers
-    assert str(found[0]).endswith(f", workgroup {worker.workgroup} invocation {worker.local}")
-    assert found[0].as_json()["workers"] == [
-        {"workgroup": list(worker.workgroup), "invocation": list(worker.local)}
+    assert str(found[0]).endswith(f", workgroup {worker.workgroup} invocation {worker.invocation}")
+    assert plain(found[0])["workers"] == [
+        {"workgroup": list(worker.workgroup), "invocation": list(worker.invocation)}
     ]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from refsim.core.errors import LimitError
 from refsim.core.layout import WIDTH_PACKED
+from refsim.core.plain import plain
 from refsim.formats.exported.program import ExportedNode, ExportedProgram, Frame
 from refsim.graph import origins as module
 from refsim.graph.graph import Graph, Node, Ref, Tensor
@@ -409,7 +410,7 @@ def test_what_an_origin_says() -> None:
     assert Origin((), input="x").lines() == ["input x"] and str(Origin((), input="x")) == "input x"
     assert Origin((), input="x").module == Origin((), input="x").module_type == ""
     assert str(Origin((replace(nameless, frames=()),))) == "aten.add.Tensor"
-    assert both.as_json() == {
+    assert plain(both) == {
         "module": "stem", "module_type": "Stem", "input": "", "operators": ["aten.add.Tensor"] * 3,
-        "lines": [vars(first), vars(second)],
+        "frames": [vars(first), vars(second)],
     }  # fmt: skip

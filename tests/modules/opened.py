@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from modules import build
-from refsim.cli import _device
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
+from refsim.modules import executors
 
 
 @pytest.fixture(scope="module")
@@ -62,13 +62,13 @@ class Kept:
 def folder(opened: tuple[Path, Executor], monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder, whose modules are right again afterwards. Plain names of it get the executor that is open."""
     path, executor = opened
-    real = _device.modules
+    real = executors.of
 
     def modules(folder: object, index: int = 0, variant: str = "", images: bool = False) -> object:
         plain = str(folder) == str(path) and not (index or variant or images)
         return Kept(executor) if plain else real(str(folder), index, variant, images)
 
-    monkeypatch.setattr(_device, "modules", modules)
+    monkeypatch.setattr(executors, "of", modules)
     yield path
     shutil.rmtree(path)
     shutil.copytree(build.BINARIES, path)

@@ -15,11 +15,11 @@ from modules import build
 from modules.bugs import BUGS, Bug
 from modules.test_modules_build import needs_tools
 from refsim.bytediff import diff
-from refsim.cli._shaders_build import Build, opened
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.core.rng import Rng
 from refsim.exec.factory import executor_named
 from refsim.golden.judge import KNOWN_DEFECT, SAME, judged
+from refsim.modules.build import Build, opened
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import FolderOutcome, Verification
 from refsim.ops.base.binding import bind

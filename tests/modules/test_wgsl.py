@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug, needs_device
-from refsim.cli._shaders_build import Build, opened
 from refsim.core.errors import FormatError
 from refsim.formats import kernels, wgsl
 from refsim.golden.judge import LEGAL, SAME
+from refsim.modules.build import Build, opened
 
 #: How many causes count as named at once, and how many cases of the corpus each operator has.
 FIRST, COUNT = 3, 24

@@ -9,16 +9,12 @@ import click
 from mutants import run
 from mutants.bugs import BUGS, PLACES
 from mutants.mutant import Mutant
-from mutants.outcome import Outcome
 from mutants.record import renew
 from mutants.seeded import ALL
+from refsim.cli._mutated import ListedBugs, SeededBug, SeededOutcome, TriedBugs
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import print_json, print_table, say
 from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError
-from refsim.core.status import DIFFERENT, SAME
-
-COLUMNS = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
 
 
 def mutate(
@@ -28,12 +24,11 @@ def mutate(
     workers: int,
     listing: bool,
     record: bool,
-    as_json: bool,
-) -> int:
-    """The verb; its options as `refsim.cli.mutate` explains them. The exit status."""
+) -> TriedBugs | ListedBugs:
+    """The verb; its options as `refsim.cli.mutate` explains them."""
     chosen = _chosen(ids, bugs, places)
     if listing:
-        return _list(chosen, as_json)
+        return _list(chosen)
     left_out = _left_out(chosen, explicit=bool(ids or places))
     chosen = [mutant for mutant in chosen if mutant.place not in left_out]
     outcomes = []
@@ -45,24 +40,10 @@ def mutate(
         renew(outcomes)
     survived = [outcome.mutant.id for outcome in outcomes if not outcome.killed]
     unnamed = [outcome.mutant.id for outcome in outcomes if outcome.killed and not outcome.named]
-    if as_json:
-        content = {
-            "mutants": [outcome.as_json() for outcome in outcomes], "left_out": left_out,
-            "survived": survived, "unnamed": unnamed, "same": not survived,
-        }  # fmt: skip
-        print_json("mutate", content)
-        return SAME if not survived else DIFFERENT
-    print_table(COLUMNS, [_row(outcome) for outcome in outcomes], drop=("place", "subject", "bug", "case"))
-    for place, reason in left_out.items():
-        say(f"left out: mutants of {place}: {reason}")
-    for name in unnamed:
-        say(f"killed, but the first causes are others: {name}")
-    for name in survived:
-        say(f"survived: {name}")
-        say(f"  refsim mutate --id {name}", command=True)
-    killed = len(outcomes) - len(survived)
-    say(f"{killed} of {len(outcomes)} killed; true cause among the first three of {killed - len(unnamed)}")
-    return SAME if not survived else DIFFERENT
+    return TriedBugs(
+        mutants=[SeededOutcome(**outcome.as_json()) for outcome in outcomes], left_out=left_out,
+        survived=survived, unnamed=unnamed, same=not survived,
+    )  # fmt: skip
 
 
 def _chosen(ids: Sequence[str], bugs: Sequence[str], places: Sequence[str]) -> list[Mutant]:
@@ -108,18 +89,7 @@ def _left_out(chosen: Sequence[Mutant], explicit: bool) -> dict[str, str]:
     return found
 
 
-def _list(chosen: Sequence[Mutant], as_json: bool) -> int:
-    columns = ("mutant", "bug", "place", "subject", "files")
-    rows = [(m.id, m.bug, m.place, m.subject, " ".join(sorted({e.file for e in m.edits}))) for m in chosen]
-    if as_json:
-        print_json("mutate", {"mutants": [dict(zip(columns, row, strict=True)) for row in rows]})
-    else:
-        print_table(columns, rows, drop=("place", "bug", "subject"))
-    return SAME
-
-
-def _row(outcome: Outcome) -> Sequence[object]:
-    mutant = outcome.mutant
-    cause = outcome.causes[0] if outcome.causes else outcome.message
-    what = (mutant.id, mutant.bug, mutant.place, mutant.subject)
-    return (*what, outcome.how, outcome.case, outcome.rank, cause)
+def _list(chosen: Sequence[Mutant]) -> ListedBugs:
+    return ListedBugs([
+        SeededBug(m.id, m.bug, m.place, m.subject, " ".join(sorted({e.file for e in m.edits}))) for m in chosen
+    ])  # fmt: skip

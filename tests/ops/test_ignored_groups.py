@@ -49,7 +49,7 @@ def test_nothing_is_said_of_the_other_groups_or_of_batches_that_nobody_writes() 
         actual = bound.call.expected(bound.inputs)
         actual.raw[:] = buffer.raw
         actual.raw[~certain] ^= 0x55
-        assert judged(bound, actual).defect is GROUPS_IGNORED
+        assert judged(bound, actual).known is GROUPS_IGNORED
         assert np.count_nonzero(~certain) >= 4 * 12
         for at in np.flatnonzero(certain)[[0, -1]]:
             actual.raw[at] ^= 1

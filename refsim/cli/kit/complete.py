@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 import numpy as np
 
 from refsim.cli.kit.again import again
+from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
+from refsim.core.plain import FLAT
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.doubts import SURE
 from refsim.exec.model import Model
@@ -21,8 +23,8 @@ from refsim.exec.share import Share
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.run_identity import identity
 
-F = TypeVar("F", bound=Callable[..., Any])
 MOST_NAMED = 5
+F = TypeVar("F", bound=Callable[..., Any])
 #: The options that say the inputs of a run.
 INPUTS = {"--input": True, "-i": True, "--random": True}
 
@@ -44,6 +46,13 @@ def sure_option(function: F) -> F:
     )(function)
 
 
+def unwatched_lines(apart: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Whether runs that nobody watches gave the outputs of those whose buffers were kept, by executor."""
+    for executor, names in apart.items():
+        which = f"DIFFERENT bits in {', '.join(names)}" if names else "the same bits"
+        yield f"{executor}: outputs of a run that nobody watches: {which}"
+
+
 def named(names: Sequence[str]) -> str:
     """The first few names, and how many more there are."""
     return choices.first(names, MOST_NAMED)
@@ -54,39 +63,41 @@ class Completeness:
     """Which of the buffers that a comparison needs it did compare.
 
     ``where`` is what they were compared with, ``needed`` the names of the run's int8 buffers. ``notes`` are sentences
-    for people, ``fix`` what gives those that are missing, ``own`` whose kernels ran, of executors that bring some.
+    for people, ``fix`` what gives those that are not_compared, ``own`` whose kernels ran, of executors that bring some.
     """
 
     where: str
     needed: Sequence[str]
     compared: frozenset[str]
-    partial: bool = False
-    notes: list[str] = field(default_factory=list)
+    partial: Annotated[bool, "Whether --partial was given."] = False
+    notes: Annotated[list[str], "What people should know about the comparison."] = field(default_factory=list)
     fix: str = "all"
     own: Sequence[Share] = ()
 
     @property
-    def missing(self) -> list[str]:
-        """The needed buffers that were not compared, in execution order."""
+    def kernels(
+        self,
+    ) -> Annotated[dict[str, Share], "Executors with kernels of their own: how many operators ran on these."]:
+        return {one.executor: one for one in self.own}
+
+    @property
+    def not_compared(self) -> Annotated[list[str], "Int8 buffers of the run that were not compared."]:
         return [name for name in self.needed if name not in self.compared]
 
     @property
     def enough(self) -> bool:
         """Whether equal bytes say that the run is the same."""
         idle = any(one.idle for one in self.own)
-        return bool(self.compared) and (self.partial or not self.missing) and not idle
+        return bool(self.compared) and (self.partial or not self.not_compared) and not idle
 
     def lines(self) -> list[str]:
         """What people should know beside the result."""
         notes = [*self.notes, *filter(None, (one.line() for one in self.own))]
-        if not self.missing:
+        if not self.not_compared:
             return notes
-        left, of = len(self.missing), counted(len(self.needed), "int8 buffer")
-        text = f"{left} of {of} {form(left, 'was', 'were')} not compared: {named(self.missing)}"
+        left, of = len(self.not_compared), counted(len(self.needed), "int8 buffer")
+        text = f"{left} of {of} {form(left, 'was', 'were')} not compared: {named(self.not_compared)}"
         return [*notes, text]
-
-    def as_json(self) -> dict[str, Any]:
-        return {"not_compared": self.missing, "partial": self.partial, "notes": self.notes}
 
     def status(self, same: bool) -> int:
         """The exit status. IncompleteError if nothing differs, but too little was compared to say so."""
@@ -99,11 +110,32 @@ class Completeness:
         for one in self.own:
             one.check()
         if not self.enough:
+            left = self.not_compared
             raise IncompleteError(
                 self.where, "does not hold all int8 buffers of the run", need=f"{self.fix}, or --partial",
-                got=f"{len(self.needed) - len(self.missing)} of {len(self.needed)}; {named(self.missing)} not compared",
+                got=f"{len(self.needed) - len(left)} of {len(self.needed)}; {named(left)} not compared",
             )  # fmt: skip
         return SAME
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteComparison(Result):
+    """A comparison of a file's buffers, which must be complete. ``differs``: something does."""
+
+    file: Annotated[str, "The file."]
+    aimed: Annotated[Opened, FLAT]
+    whole: Annotated[Completeness, FLAT]
+    differs: bool
+
+    @property
+    def same(
+        self,
+    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+        return not self.differs and self.whole.enough
+
+    @property
+    def status(self) -> int:
+        return self.whole.status(not self.differs)
 
 
 def of_other_inputs(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray]) -> bool:
@@ -169,6 +201,16 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
 def values(model: Model) -> list[str]:
     """The names of all values of a file, as buffers have them."""
     return [value_name(number, value) for number, graph in model.graphs.items() for value in graph.tensors]
+
+
+def strangers(model: Model, dumped: Recorded) -> list[str]:
+    """What people should know about buffers of a dump that no value of the file has."""
+    others = sorted(set(dumped.entries) - {*values(model)})
+    if not others:
+        return []
+    what = form(len(others), "is no value", "are no values")
+    near = meant(others, model, dumped.entries)
+    return [f"not compared: {named(others)} in {dumped.path} {what} of {model.path}{near}"]
 
 
 def fix_of(recorded: Recorded | None, model: Model) -> str:

@@ -1,13 +1,12 @@
 """The one JSON object that a command prints with --json, whether it succeeds or fails.
 
-docs/json.md describes it, and `SCHEMA_FILE` is its JSON Schema.
+docs/json.md describes it, and `refsim schema` prints its JSON Schema.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated, Any
 
 import click
@@ -18,7 +17,6 @@ from refsim.core.plain import plain
 
 #: Grows when a key of any verb changes its meaning or goes away; not when one is added.
 SCHEMA = 1
-SCHEMA_FILE = Path(__file__).parents[1] / "refsim.schema.json"
 OPTION = "--json"
 
 

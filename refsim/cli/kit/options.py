@@ -109,6 +109,21 @@ def runtime_option(function: F) -> F:
     )(function)
 
 
+def inputs_options(function: F) -> F:
+    """The options --input and --random; a model needs one of them."""
+    drawn = click.option(
+        "--random", "seed", type=click.IntRange(0), help="Draw the inputs from this seed instead."
+    )
+    what = "The inputs: an .npz with in0, in1..., or an .npy for a single input."
+    return click.option("--input", "-i", "inputs", metavar="FILE", help=what)(drawn(function))
+
+
+def all_bytes_option(function: F) -> F:
+    return click.option(
+        "--all-bytes", is_flag=True, help="Also compare padding that a device may fill with anything."
+    )(function)
+
+
 def limit_option(function: F) -> F:
     return click.option(
         "--limit",

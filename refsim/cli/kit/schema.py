@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import types
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from inspect import cleandoc
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import click
 
-from refsim.cli.kit.document import SCHEMA, SCHEMA_FILE, DocumentError
-from refsim.cli.kit.result import Result
+from refsim.cli.kit.document import SCHEMA, DocumentError
 from refsim.core.plain import FLAT, keys
 from refsim.core.status import BAD_INPUT, DIFFERENT, INTERRUPTED, NOT_LOADED, SAME, UNAVAILABLE
 
@@ -31,7 +29,7 @@ def whole(root: click.Group) -> Schema:
     """The schema of all verbs."""
     defs: Schema = {"number": _NUMBER}
     error = _type(DocumentError, defs)
-    verbs = {name: _verb(name, command, defs) for name, command in verbs_of(root)}
+    verbs = {name: _verb(command, defs) for name, command in verbs_of(root)}
     groups = {name.partition(" ")[0] for name in verbs}
     failed = {"required": ["error"]}
     return {
@@ -82,12 +80,7 @@ def verbs_of(group: click.Group, before: str = "") -> Iterator[tuple[str, click.
             yield before + name, command
 
 
-def _verb(name: str, command: click.Command, defs: Schema) -> Schema:
-    if not all(issubclass(kind, Result) for kind in results(command)):
-        old = json.loads(SCHEMA_FILE.read_text())["$defs"]
-        verbs = old.pop("verbs")
-        defs |= old
-        return dict(verbs[name])
+def _verb(command: click.Command, defs: Schema) -> Schema:
     found = [_object(kind, defs) for kind in results(command)]
     return found[0] if len(found) == 1 else {"anyOf": found}
 
@@ -119,6 +112,8 @@ def _object(kind: type, defs: Schema) -> Schema:
 
 def _type(kind: Any, defs: Schema) -> Schema:
     """The schema of a type; objects go into ``defs``. TypeError for one that is no plain data."""
+    if get_origin(kind) is Annotated:
+        return _type(get_args(kind)[0], defs)
     if kind in _PLAIN:
         return {"type": _PLAIN[kind]}
     if kind is float:

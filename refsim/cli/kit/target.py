@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 import numpy as np
@@ -14,13 +14,17 @@ import numpy as np
 from refsim.check.run import refused
 from refsim.check.runtime import DEFAULT as RELEASE
 from refsim.check.runtime import runtime
+from refsim.cli.kit.text import remark
+from refsim.cli.kit.verb import Lacking
 from refsim.core import choices
+from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ShapeError
 from refsim.core.qmath import Profile
 from refsim.device.fitting import TargetFit, chosen, fit, misfit
 from refsim.device.manifest import lost, source_of
 from refsim.device.noticed import exposed
 from refsim.exec.model import Model, load
+from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import DEFAULT, TargetRow, distinct, named, targets
 from refsim.graph.aliases import RUNTIME, read_as_another
@@ -85,23 +89,59 @@ def at_shapes(model: Model, given: Sequence[tuple[int, tuple[int, ...]]], static
     return model.static(arrays) if static else model.at(arrays)
 
 
+#: What becomes of NaN where it is quantized.
+NAN = "quantized they count as 0 here, and as anything on a device"
+
+
+class GivenInputs:
+    """The arrays of --input, or arrays drawn from the seed --random. Their shapes are those that a model runs at."""
+
+    def __init__(self, path: str | None, seed: int | None) -> None:
+        if (path is None) == (seed is None):
+            both = ", not both" if path is not None else ""
+            raise Lacking(f"give the inputs either with -i FILE or with --random SEED{both}")
+        self.path, self.seed = path, seed
+        self._read: list[np.ndarray] | None = None
+
+    @property
+    def words(self) -> list[str]:
+        """The option that gives them."""
+        return ["-i", self.path] if self.path is not None else ["--random", str(self.seed)]
+
+    def of(self, model: Model) -> list[np.ndarray]:
+        """The arrays, as many as the model takes."""
+        if self.path is None:
+            assert self.seed is not None
+            return model.random_inputs(self.seed)
+        if self._read is None:
+            wanted = [None if row.dynamic else (row.sizes, row.dtype) for row in model.border]
+            self._read = npz.read_arrays(self.path, ("in",), wanted)
+            if nan := sum(int(np.count_nonzero(one != one)) for one in self._read):
+                remark(f"{self.path}: {counted(nan, 'element')} {form(nan, 'is', 'are')} NaN; {NAN}")
+        return self._read
+
+    def at(self, model: Model) -> Model:
+        """The model at the shapes of the inputs."""
+        return model.at(self.of(model))
+
+
 @dataclass
 class Opened:
-    """A model as a target runs it. ``source`` says in words where the target is from. ``fits``: how the recorded
-    buffers fit each target that was tried."""
+    """A model as a target runs it. ``fits``: how the recorded buffers fit each target that was tried."""
 
     model: Model
     row: TargetRow
-    source: str
-    release: str
+    target_from: Annotated[str, "Where the target is from, in words."]
+    runtime: Annotated[str, "The runtime: its name, or the file that describes it."]
     fits: dict[str, TargetFit] = field(default_factory=dict)
 
-    def as_json(self) -> dict[str, str]:
-        return {"target": self.row.name, "target_from": self.source, "runtime": self.release}
+    @property
+    def target(self) -> Annotated[str, "The family of devices whose layouts and kernels were taken."]:
+        return self.row.name
 
     def line(self) -> str:
         """Which target was taken, and from what."""
-        return f"target {self.row.name}, from {self.source}"
+        return f"target {self.row.name}, from {self.target_from}"
 
     def misfits(self, where: str) -> list[str]:
         """What people should know of buffers that do not fit; FormatError if none does."""
@@ -147,7 +187,7 @@ def opened(
     found = held[row.name if family is not None else chosen(fits)]
     found.fits = fits
     if family is None and fits[found.row.name].fitting:
-        found.source = f"the layouts of {fits[found.row.name]} buffers in {recorded.path}"
+        found.target_from = f"the layouts of {fits[found.row.name]} buffers in {recorded.path}"
     return found
 
 

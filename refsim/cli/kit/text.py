@@ -56,16 +56,16 @@ _RIGHT = (
 )  # fmt: skip
 
 
-def print_json(verb: str, content: dict[str, Any]) -> None:
-    """The JSON object of a verb that prints while it works; the others return theirs."""
-    held = click.get_current_context().find_object(Document)
-    assert held is not None
-    held.verb, held.content = verb, content
-
-
 def print_json_line(verb: str, status: int, content: dict[str, Any]) -> None:
     """Print one of several objects of a verb that goes on, at once and in one line."""
     _echo(as_line(verb, status, content))
+
+
+def meanwhile(text: Iterable[str | Styled | Table]) -> None:
+    """Say something before the verb returns, as progress: not with --json."""
+    held = _document()
+    if held is None or not held.wanted:
+        show(text)
 
 
 def wrote(path: str, said: bool = False) -> None:
@@ -141,18 +141,6 @@ def rest(count: int, what: str = "") -> Iterator[str]:
     """How many of ``count`` rows come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
     if count > MOST_SHOWN:
         yield what + choices.more(count - MOST_SHOWN, choices.IN_JSON)
-
-
-def say_all(lines: Iterable[object]) -> None:
-    """Print each in a line of its own."""
-    for line in lines:
-        say(line)
-
-
-def say_rest(count: int, what: str = "") -> None:
-    """Say of ``count`` rows how many come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
-    if count > MOST_SHOWN:
-        say(what + choices.more(count - MOST_SHOWN, choices.IN_JSON))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: Sequence[str] = ()) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from refsim.cli.kit import written
 from refsim.cli.kit.document import OPTION, Document
-from refsim.cli.kit.result import Result as Value
+from refsim.cli.kit.result import Result
 from refsim.cli.kit.text import print_json_line, show
 from refsim.core import table
 from refsim.core.plain import plain
-from refsim.core.status import SAME
 
 PROGRAM = "refsim"
 #: The verbs by what a reader came for, in the order of the help.
@@ -33,28 +31,6 @@ class Lacking(click.UsageError):
 
 
 AS_JSON = "as_json"
-#: For a verb that prints while it works; all others return a `Result`, and have this option without asking for it.
-json_option = click.option(OPTION, AS_JSON, is_flag=True, help="Print one JSON object instead of text.")
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a verb found: the keys of its JSON object, what prints its text, and its exit status.
-
-    A function gives the status where too little may have been compared: it is called last, and raises then.
-    """
-
-    content: Mapping[str, Any]
-    show: Callable[[], None]
-    status: int | Callable[[], int] = SAME
-
-    def give(self, document: Document, as_json: bool) -> int:
-        """Print the text, or leave the object to ``document``; the exit status."""
-        if as_json:
-            document.content = dict(self.content)
-        else:
-            self.show()
-        return self.status() if callable(self.status) else self.status
 
 
 class Verb(click.Command):
@@ -63,33 +39,29 @@ class Verb(click.Command):
     def __init__(self, *arguments: Any, example: str = "", **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.example = example
-        self.prints = any(one.name == AS_JSON for one in self.params)
-        if not self.prints:
-            json_option(self)
+        help_text = "Print one JSON object instead of text."
+        click.option(OPTION, AS_JSON, is_flag=True, help=help_text)(self)
 
     def invoke(self, ctx: click.Context) -> Any:
-        if self.prints:
-            return super().invoke(ctx)
         as_json = ctx.params.pop(AS_JSON)
         document = ctx.find_object(Document)
         assert document is not None
         found = super().invoke(ctx)
         if isinstance(found, Result):
-            return found.give(document, as_json)
-        if isinstance(found, Value):
             if as_json:
                 document.content = plain(found)
             else:
                 show(found.text())
             return found.status
-        status = SAME
-        for one in found:
-            status = one.status
+        while True:  # a verb that goes on: each result as it comes, and the exit status in the end
+            try:
+                one = next(found)
+            except StopIteration as end:
+                return end.value
             if as_json:
-                print_json_line(document.verb or "", status, plain(one))
+                print_json_line(document.verb or "", one.status, plain(one))
             else:
                 show(one.text())
-        return status
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = list(args)

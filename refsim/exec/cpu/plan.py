@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import asdict, dataclass
 from functools import cached_property, partial
 from typing import Any, NoReturn
 
@@ -30,40 +29,9 @@ from refsim.exec.cpu.step import PlanStep, value_name
 from refsim.exec.cpu.stopwatch import TimedSteps
 from refsim.exec.cpu.thread_pool import JobList, scratch_for
 from refsim.exec.emulated import EmulatedExecutor
+from refsim.exec.plan_memory import PlanMemory
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import NodesInWords, Observer, logical, results, stored
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes that a plan holds: prepacked constants, the block of all values, scratch.
-
-    ``weights`` are the constants as the graph stores them, ``live`` the largest set of values that is needed at once.
-    """
-
-    constants: int
-    values: int
-    scratch: int
-    live: int
-    weights: int
-
-    @property
-    def total(self) -> int:
-        return self.constants + self.values + self.scratch
-
-    @property
-    def ratio(self) -> float:
-        """Of the weights and the largest set of values: what no plan can do without."""
-        return self.total / max(1, self.weights + self.live)
-
-    def as_dict(self) -> dict[str, int | float]:
-        return {**asdict(self), "total": self.total, "ratio": round(self.ratio, 3)}
-
-    def __str__(self) -> str:
-        return (
-            f"{self.total} bytes: constants {self.constants}, values {self.values}, scratch {self.scratch}; "
-            f"{self.ratio:.2f} times the weights ({self.weights}) and the largest live set ({self.live})"
-        )
 
 
 class Given:
@@ -207,7 +175,7 @@ class CpuPlan:
         self._quick = self._whole()
         self._constants = {t.id: t.data for t in graph.tensors.values() if t.data is not None}
         self._emulated = EmulatedExecutor()
-        self.memory = Memory(
+        self.memory = PlanMemory(
             constants=constant_bytes(self.steps),
             values=size,
             scratch=sum(block.nbytes for block in scratch),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from refsim.core.errors import FormatError
 from refsim.formats.reading import parsed, reading
@@ -27,10 +27,10 @@ MOST_BYTES = 1 << 25
 class Frame:
     """A line of Python: file, number, function, and its text where the stack trace has it."""
 
-    file: str
-    line: int
-    function: str
-    code: str = ""
+    file: Annotated[str, "Its file."]
+    line: Annotated[int, "Its number."]
+    function: Annotated[str, "The function that it is in."]
+    code: Annotated[str, "Its text."] = ""
 
     @property
     def is_torch(self) -> bool:

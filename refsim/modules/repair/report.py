@@ -114,32 +114,3 @@ def _words_of(
         if index is not None and index.op == Op.CONSTANT:
             chosen = members[index.args[2] : index.args[2] + 1]
     return {word for one in chosen for word in range(one.offset // 4, (one.offset + one.nbytes + 3) // 4)}
-
-
-def as_json(found: Searched, lacking: dict[str, list[str]]) -> dict[str, Any]:
-    """A search as plain data; docs/json.md lists the keys."""
-    return {
-        "operator": found.operator,
-        "witness": found.witness,
-        "modules": list(found.modules),
-        "repairs": [_repair(one) for one in found.repairs],
-        "partial": [_repair(one) for one in found.partial],
-        "tried": found.tried,
-        "edits": found.edits,
-        "seconds": round(found.seconds, 3),
-        "unread": lacking,
-    }
-
-
-def _repair(one: Repair) -> dict[str, Any]:
-    place = line(one)
-    return {
-        "module": one.module,
-        "place": None if place is None else str(place),
-        "source": source(one),
-        "change": one.edit.said,
-        "instruction": disassembled(one.code, one.edit.changes[0].site),
-        "copies": len(one.edit.changes),
-        "cases": one.right,
-        "wrong": one.wrong,
-    }

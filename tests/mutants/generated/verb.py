@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from queue import SimpleQueue
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from mutants import objects
 from mutants import run as seeded
@@ -18,14 +17,15 @@ from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
 from mutants.verb import known
+from refsim.cli._mutated import ListedChanges, RandomChange, RandomTotal, RandomVerdict, TriedChanges
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import print_json, print_table, say, wrote
+from refsim.cli.kit.text import Table, wrote
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
-from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.process import ProcessError, Worker
 from refsim.exec.runner import Caller
 
 Row = tuple[str, Change]
+COLUMNS = ("change", "verdict", "by", "named", "first cause, or what was said")
 
 
 def mutate(
@@ -40,14 +40,13 @@ def mutate(
     no_tests: bool,
     listing: bool,
     keep: bool,
-    as_json: bool,
-) -> int:
-    """Draw ``count`` changes by ``seed``, or take those of ``ids``; run them; the exit status."""
+) -> TriedChanges | ListedChanges:
+    """Draw ``count`` changes by ``seed``, or take those of ``ids``; run them."""
     known("--area", areas, AREAS)
     rows = [sample.named(id) for id in ids] or sample.drawn(count, seed, tuple(areas))
     rows = _part(rows, part)[:first]
     if listing:
-        return _list(rows, as_json)
+        return _list(rows)
     left_out = {}
     missing = seeded.missing(GPU)
     if missing is not None and any(area == "shaders" for area, _ in rows):
@@ -64,22 +63,12 @@ def mutate(
     if keep:
         record.write(found, count, seed, left_out, first)
     survived = [each.id for each in found if each.verdict == "survived"]
-    if as_json:
-        content = {
-            "random": [each.as_json() for each in found], "seed": seed, "left_out": left_out,
-            "totals": [total.as_json() for total in summary], "survived": survived, "same": not survived,
-        }  # fmt: skip
-        print_json("mutate", content)
-        return SAME if not survived else DIFFERENT
-    print_table(("change", "verdict", "by", "named", "first cause, or what was said"), map(_row, found))
-    for area, reason in left_out.items():
-        say(f"left out: {area}: {reason}")
-    for each in found:
-        if each.verdict == "survived":
-            say(f"survived: {each.what}")
-            say(f"  refsim mutate --random-id {each.id}", command=True)
-    print_table(record.COLUMNS, [total.cells() for total in summary])
-    return SAME if not survived else DIFFERENT
+    return TriedChanges(
+        random=[RandomVerdict(**each.as_json()) for each in found], seed=seed, left_out=left_out,
+        totals=[RandomTotal(**total.as_json()) for total in summary], survived=survived, same=not survived,
+        rows=Table(COLUMNS, list(map(_row, found))),
+        summary=Table(record.COLUMNS, [total.cells() for total in summary]),
+    )  # fmt: skip
 
 
 def _part(rows: list[Row], part: str | None) -> list[Row]:
@@ -92,16 +81,10 @@ def _part(rows: list[Row], part: str | None) -> list[Row]:
     return rows[int(first) :: int(step)]
 
 
-def _list(rows: Sequence[Row], as_json: bool) -> int:
-    if as_json:
-        found: list[dict[str, Any]] = [
-            {"id": change.id, "area": area, "file": change.file, "line": change.line, "kind": change.kind,
-             "what": str(change)} for area, change in rows
-        ]  # fmt: skip
-        print_json("mutate", {"random": found})
-    else:
-        print_table(("change", "area", "what"), [(change.id, area, str(change)) for area, change in rows])
-    return SAME
+def _list(rows: Sequence[Row]) -> ListedChanges:
+    return ListedChanges([
+        RandomChange(change.id, area, change.file, change.line, change.kind, str(change)) for area, change in rows
+    ])  # fmt: skip
 
 
 def _verdicts(rows: Sequence[Row], workers: int, results: str | None, tests: bool) -> Iterator[Verdict]:

@@ -1,4 +1,4 @@
-"""A user's build as `refsim shaders` holds it: the folder, the executor that runs it, and the cases."""
+"""A user's build, as `refsim shaders` and its tests hold it: the folder, the executor that runs it, and the cases."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from refsim.bytediff.invocations import Geometry
-from refsim.cli import _device
-from refsim.cli.kit.verb import PROGRAM
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import (
@@ -28,7 +26,7 @@ from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
 from refsim.formats.wgsl import Source
 from refsim.golden.store import default_root
-from refsim.modules import CASES, inventory
+from refsim.modules import CASES, executors, inventory
 from refsim.modules.folder import SPIRV, WGSL, Folder
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
@@ -52,7 +50,7 @@ from refsim.spirv.reflect import interface
 
 MOST_NAMES = 5
 #: Where a user finds the operators that modules of ExecuTorch's names compute.
-LISTED = f"{PROGRAM} shaders --help lists all"
+LISTED = "refsim shaders --help lists all"
 OWN = "is one of refsim's own modules"
 
 
@@ -233,7 +231,7 @@ class Build:
             where = self.path if here else str(inside[0])
             names = ", ".join([*(f"{name}{SUFFIX}" for name in (here or below[inside[0]])[:2]), "..."])
             verify = [
-                PROGRAM,
+                "refsim",
                 "golden",
                 "verify",
                 *(op for op in self.wanted if op in OPS),
@@ -337,7 +335,7 @@ def opened(
     `Verification`. ``options`` are further ones of the command line that a rerun of a case needs. ``runtime`` is the
     one that the modules are for.
     """
-    runner = executor or _device.modules(path, device, variant, images)
+    runner = executor or executors.of(path, device, variant, images)
     try:
         runner.begin_opening()
         build = Build(path, runner, device, variant, images, profile, wanted, options)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Annotated
 
 import numpy as np
 
-from refsim import aten
-from refsim.cli.kit.progress import progress
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.errors import ParameterError
@@ -27,36 +25,40 @@ from refsim.exec.model import Model
 from refsim.exec.trace import unwatched
 from refsim.formats import dumps
 from refsim.formats.run_identity import RunIdentity, identity
+from refsim.graph.describe import kernels
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event, Observer
 
-COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")
-#: What a narrow terminal does without, first things first: the output's name has the delegate's number.
-DROP = ("delegate", "kernels", "layout", "shape", "bytes")
+
+@dataclass(frozen=True)
+class FirstByte:
+    """The first byte that differs."""
+
+    byte: Annotated[int, "Its number in the buffer."]
+    index: Annotated[Sequence[int], "The element; in padding beyond the shape."]
+    kind: Annotated[str, "value, lane padding or word padding."]
+    got: Annotated[int, "The byte of the run."]
+    need: Annotated[int, "The byte that was recorded."]
 
 
 @dataclass(frozen=True)
 class Check:
-    """A buffer against a recorded one: bytes compared and different, and the first difference.
+    """A buffer against a recorded one."""
 
-    ``unfit`` says why nothing was compared: the recorded buffer is of another shape or layout.
-    """
-
-    compared: int
-    different: int
-    first: dict[str, Any] | None = None
-    unfit: str = ""
+    compared: Annotated[int, "Bytes compared."]
+    different: Annotated[int, "Bytes that differ."]
+    first: Annotated[FirstByte | None, "The first byte that differs; null if none does."] = None
+    unfit: Annotated[str, "Why nothing was compared: it is of another shape or layout; else empty."] = ""
 
     def __str__(self) -> str:
         if self.unfit:
             return self.unfit
-        if not self.different:
+        if self.first is None:
             return "same"
-        assert self.first is not None
         place = self.first
         return (
-            f"different {self.different} of {self.compared}, first byte {place['byte']} "
-            f"at {','.join(map(str, place['index']))}: got {place['got']}, need {place['need']}"
+            f"different {self.different} of {self.compared}, first byte {place.byte} "
+            f"at {','.join(map(str, place.index))}: got {place.got}, need {place.need}"
         )
 
 
@@ -64,33 +66,37 @@ class Check:
 class OutputRow:
     """One output of one executed node.
 
-    ``ms`` and ``steps`` are by executor. ``steps`` are the nodes that it computed in one step with this node. The
-    time of the step is at the first output of the first of these nodes.
+    The time of a step is at the first output of the first of its nodes.
     """
 
-    delegate: int
-    node: int
-    operator: str
-    kernels: str
-    value: str
-    shape: tuple[int, ...]
-    layout: str | None
-    dtype: str
-    nbytes: int
-    ms: dict[str, float] = field(default_factory=dict)
-    steps: dict[str, list[int]] = field(default_factory=dict)
-    checks: dict[str, Check] = field(default_factory=dict)
-    #: where the kernels came from, by executor: of those alone that run kernels of another build
-    sources: dict[str, Source] = field(default_factory=dict)
-    #: why an executor of a device had the host compute the operator, by executor: of those alone that did
-    on_host: dict[str, str] = field(default_factory=dict)
-    #: the defects that upstream's kernel is known to have here
-    known: tuple[str, ...] = ()
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int, "Number of the node in it."]
+    operator: Annotated[str, "Name of the operator."]
+    kernels: Annotated[str, "The kernels, or the library that ran a float operator."]
+    value: Annotated[str, "The output."]
+    shape: Annotated[tuple[int, ...], "The sizes, outermost dim first."]
+    layout: Annotated[str | None, "The layout; null for a tensor that has none."]
+    dtype: Annotated[str, "Its dtype."]
+    bytes: Annotated[int, "Size in bytes."]
+    ms: Annotated[dict[str, float], "Milliseconds, by executor."] = field(default_factory=dict)
+    steps: Annotated[
+        dict[str, list[int]], "By executor: the nodes that it computed in one step with this one."
+    ] = field(default_factory=dict)
+    golden: Annotated[dict[str, Check], "By executor: the buffer against the recorded one."] = field(
+        default_factory=dict
+    )
+    sources: Annotated[
+        dict[str, Source], "By executor that runs kernels of another build: where they came from."
+    ] = field(default_factory=dict)
+    on_host: Annotated[
+        dict[str, str], "By executor of a device: why the host computed the operator, where it did."
+    ] = field(default_factory=dict)
+    known: Annotated[tuple[str, ...], "The defects that upstream's kernel is known to have here."] = ()
 
     def cells(self) -> tuple[object, ...]:
         shape = "x".join(map(str, self.shape))
-        layout = self.layout or self.dtype
-        return (self.delegate, self.node, self.operator, self.kernels, self.value, shape, layout, self.nbytes)
+        short = str(layout(self.layout)) if self.layout else self.dtype
+        return (self.delegate, self.node, self.operator, self.kernels, self.value, shape, short, self.bytes)
 
     def time(self, executor: str) -> float | str:
         """The cell of the column of times."""
@@ -102,16 +108,15 @@ class OutputRow:
         """Whether the output is a packed int8 buffer, which a comparison must not leave out."""
         return self.layout is not None and self.dtype == "int8"
 
-    def as_json(self) -> dict[str, Any]:
-        names = ("delegate", "node", "operator", "kernels", "value", "shape", "dtype", "ms", "steps")
-        content: dict[str, Any] = {name: getattr(self, name) for name in names}
-        content |= {"layout": layout(self.layout).name if self.layout else None, "bytes": self.nbytes}
-        if self.sources:
-            content["sources"] = {name: vars(source) for name, source in self.sources.items()}
-            content["known"] = list(self.known)
-        if self.on_host:
-            content["on_host"] = self.on_host
-        return content | {"golden": {name: vars(check) for name, check in self.checks.items()}}
+
+@dataclass(frozen=True)
+class Misshaped:
+    """A node that ExecuTorch's runtime does not resize."""
+
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int, "Number of the node."]
+    operator: Annotated[str, "Name of the operator."]
+    what: Annotated[str, "What happens, in words."]
 
 
 @dataclass
@@ -133,7 +138,7 @@ class Execution:
     @property
     def different(self) -> int:
         """Buffers that differ from the recorded ones."""
-        return sum(any(check.different for check in row.checks.values()) for row in self.rows)
+        return sum(any(check.different for check in row.golden.values()) for row in self.rows)
 
     @property
     def needed(self) -> list[str]:
@@ -147,7 +152,7 @@ class Execution:
         return frozenset(
             row.value
             for row in self.rows
-            if all(name in row.checks and row.checks[name].compared for name in runs)
+            if all(name in row.golden and row.golden[name].compared for name in runs)
         )
 
 
@@ -162,11 +167,12 @@ def execute(
     repeat: int = 1,
     threads: int = 1,
     seed: int | None = None,
+    advance: Callable[[int], None] = lambda count: None,
 ) -> Execution:
     """Run on each executor in turn. Dumps come from the first; times are the shortest of ``repeat`` runs.
 
     Where buffers are kept, each executor runs once more for the outputs, as it does where nobody watches.
-    ``seed``: what the inputs were drawn from, which dumps say.
+    ``seed``: what the inputs were drawn from, which dumps say. ``advance`` is called with how many operators ran.
     """
     pattern = _pattern(dump_regex)
     if len(set(executors)) != len(executors):
@@ -185,9 +191,7 @@ def execute(
         raise _no_match(model, dump_regex)
     seen = _Watching(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
     result = Execution([], {}, seen.dumped, [], runners)
-    count = sum(1 for _ in model.nodes()) * len(runners) * repeat
     with ExitStack() as stack:
-        advance = stack.enter_context(progress("operators", count))
         writer = stack.enter_context(writing(dump_folder)) if dump_folder else None
         for name, runner in runners.items():
 
@@ -249,10 +253,10 @@ class _Watching:
     def _compare(self, row: OutputRow, node: Node, held: PackedBuffer, executor: str) -> None:
         if self.recorded is None or row.value not in self.recorded:
             return
-        before = row.checks.get(executor)
+        before = row.golden.get(executor)
         if before is None or not before.different:  # of a repeated run: one wrong run is enough
-            row.checks[executor] = _checked(node, held, self.recorded, row.value)
-            if row.checks[executor].different:
+            row.golden[executor] = _checked(node, held, self.recorded, row.value)
+            if row.golden[executor].different:
                 raw = self.recorded.beside(row.value, held)
                 there = PackedBuffer.from_raw(raw, held.desc.shape, held.desc.layout, held.desc.dtype)
                 self.want.setdefault(executor, {})[row.value] = key(held)
@@ -315,13 +319,8 @@ def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
         at = int(wrong[0])
         place = at_byte(held.desc, at)
         view = np.int8 if held.desc.is_int8 else np.uint8
-        first = {
-            "byte": at,
-            "index": place.index,
-            "kind": place.kind.label,
-            "got": int(held.raw[at].view(view)),
-            "need": int(recorded[at].view(view)),
-        }
+        got, need = (int(raw[at].view(view)) for raw in (held.raw, recorded))
+        first = FirstByte(at, place.index, place.kind.label, got, need)
     return Check(int(compared.sum()), int(wrong.size), first)
 
 
@@ -335,41 +334,19 @@ def _row(event: Event, node: Node, value: int) -> OutputRow:
         kernels=kernels(node),
         value=dumps.value_name(event.delegate, value),
         shape=desc.shape if desc else tensor.shape,
-        layout=str(desc.layout) if desc else None,
+        layout=desc.layout.name if desc else None,
         dtype=str(tensor.dtype),
-        nbytes=desc.nbytes if desc else prod(tensor.shape) * tensor.dtype.itemsize,
+        bytes=desc.nbytes if desc else prod(tensor.shape) * tensor.dtype.itemsize,
     )
 
 
-def unwatched_lines(apart: Mapping[str, Sequence[str]]) -> Iterator[str]:
-    """Whether runs that nobody watches gave the outputs of those whose buffers were kept, by executor."""
-    for executor, names in apart.items():
-        which = f"DIFFERENT bits in {', '.join(names)}" if names else "the same bits"
-        yield f"{executor}: outputs of a run that nobody watches: {which}"
-
-
-def note(node: Node) -> str | None:
-    """Where upstream's kernel does something else than its operator means."""
-    row = aten.find(node.name, str(node)).row if node.is_float else None
-    return "; ".join(filter(None, (node.upstream, "" if row is None else row.note))) or None
-
-
-def misshaped(model: Model) -> list[dict[str, Any]]:
-    """The operators whose output ET-VK gives another shape than the run has here, as plain data."""
+def misshaped(model: Model) -> list[Misshaped]:
+    """The operators whose output ET-VK gives another shape than the run has here."""
     return [
-        {"delegate": number, "node": node.number, "operator": node.operator, "what": row.note}
+        Misshaped(number, node.number, node.operator, row.note)
         for number, graph in model.graphs.items()
         for node, row in graph.misshaped()
     ]
-
-
-def kernels(node: Node) -> str:
-    """The kernels that a node dispatches, in order; the library that runs a float operator; or ``definition``."""
-    if node.meaning is not None:
-        return "definition"
-    if node.prepared is None:
-        return aten.find(node.name, str(node)).source
-    return ", ".join(step.launch.shader for step in node.prepared.dispatches)
 
 
 def _no_match(model: Model, regex: str) -> ParameterError:

@@ -1,0 +1,159 @@
+"""What `refsim mutate` found, as values, and their text; tests/mutants makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from refsim.cli.kit.result import Comparison, Result
+from refsim.cli.kit.text import Command, Table, Text
+
+BUG = ("mutant", "bug", "place", "subject")
+OUTCOME = (*BUG, "outcome", "case", "rank", "cause")
+
+
+@dataclass(frozen=True)
+class SeededBug:
+    """A known bug, as docs/mutants.md lists it."""
+
+    mutant: Annotated[str, "Its id."]
+    bug: Annotated[str, "The kind of bug."]
+    place: Annotated[str, "The part of the sources that it is put into."]
+    subject: Annotated[str, "The operator, or what else is run."]
+    files: Annotated[str, "The files that it changes, with spaces between them."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeededOutcome:
+    """What became of a known bug."""
+
+    id: Annotated[str, "Its id."]
+    bug: Annotated[str, "The kind of bug."]
+    place: Annotated[str, "The part of the sources that it is put into."]
+    executor: Annotated[str, "What ran the cases."]
+    subject: Annotated[str, "The operator, or what else was run."]
+    files: Annotated[Sequence[str], "The files that it changes."]
+    killed: Annotated[bool, "Whether a case noticed it."]
+    how: Annotated[str, "In which way, or that it survived."]
+    case: Annotated[str | None, "The case that noticed it."]
+    tried: Annotated[int, "How many cases ran."]
+    differing: Annotated[int, "Cells of the case that differ."]
+    true_causes: Annotated[Sequence[str], "Causes that are true."]
+    causes: Annotated[Sequence[str], "The first causes that were named."]
+    rank: Annotated[int | None, "Place of the first true one, from 1; null if it is none of them."]
+    message: Annotated[str, "What was said where no buffer was compared."]
+    seconds: Annotated[float, "How long it took."]
+
+    def cells(self) -> tuple[object, ...]:
+        cause = self.causes[0] if self.causes else self.message
+        return (self.id, self.bug, self.place, self.subject, self.how, self.case, self.rank, cause)
+
+
+@dataclass(frozen=True)
+class ListedBugs(Result):
+    """With --list: the known bugs."""
+
+    mutants: Annotated[Sequence[SeededBug], "The known bugs."]
+
+    def text(self) -> Text:
+        rows = [tuple(vars(row).values()) for row in self.mutants]
+        yield Table((*BUG, "files"), rows, drop=("place", "bug", "subject"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedBugs(Comparison):
+    """What became of the known bugs."""
+
+    mutants: Annotated[Sequence[SeededOutcome], "The known bugs."]
+    left_out: Annotated[Mapping[str, str], "What cannot run here, and why."]
+    survived: Annotated[Sequence[str], "Ids."]
+    unnamed: Annotated[Sequence[str], "Ids of those whose cause was not named."]
+
+    def text(self) -> Text:
+        yield Table(OUTCOME, [row.cells() for row in self.mutants], drop=("place", "subject", "bug", "case"))
+        yield from (f"left out: mutants of {place}: {reason}" for place, reason in self.left_out.items())
+        yield from (f"killed, but the first causes are others: {name}" for name in self.unnamed)
+        for name in self.survived:
+            yield f"survived: {name}"
+            yield Command(f"  refsim mutate --id {name}")
+        killed = len(self.mutants) - len(self.survived)
+        named = f"true cause among the first three of {killed - len(self.unnamed)}"
+        yield f"{killed} of {len(self.mutants)} killed; {named}"
+
+
+@dataclass(frozen=True)
+class RandomChange:
+    """A change drawn at random."""
+
+    id: Annotated[str, "Its id."]
+    area: Annotated[str, "The part of the sources."]
+    file: Annotated[str, "The file that it changes."]
+    line: Annotated[int, "The line."]
+    kind: Annotated[str, "The kind of change."]
+    what: Annotated[str, "The change in words."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomVerdict:
+    """What became of a change."""
+
+    id: Annotated[str, "Its id."]
+    area: Annotated[str, "The part of the sources."]
+    what: Annotated[str, "The change in words."]
+    verdict: Annotated[str, "What noticed it, that it survived, or that it is no bug."]
+    by: Annotated[str, "The case, value or test that noticed it."]
+    said: Annotated[str, "How it was noticed, or why it is no bug."]
+    cause: Annotated[str, "The true cause, as it was named; empty if it was not."]
+    region: Annotated[str, "The true region, as it was named; empty if it was not."]
+    causes: Annotated[Sequence[str], "The first causes that were named."]
+    pattern: Annotated[Sequence[str], "What the differences have in common."]
+    seconds: Annotated[float, "How long it took."]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RandomTotal:
+    """The changes of one area, or of all."""
+
+    area: Annotated[str, "The part of the sources, or `all`."]
+    drawn: Annotated[int, "How many changes there are."]
+    invalid: Annotated[int, "Of which no program can be made."]
+    equivalent: Annotated[int, "Which change no byte."]
+    corpus: Annotated[int, "Noticed by a case of the corpus."]
+    models: Annotated[int, "Noticed by a model."]
+    tests: Annotated[int, "Noticed by a test."]
+    survived: Annotated[int, "Noticed by nothing."]
+    noticed: Annotated[int, "How many were noticed."]
+    named: Annotated[int, "Of how many the cause or the region was named."]
+
+
+@dataclass(frozen=True)
+class ListedChanges(Result):
+    """With --random and --list: the changes."""
+
+    random: Annotated[Sequence[RandomChange], "The changes."]
+
+    def text(self) -> Text:
+        yield Table(("change", "area", "what"), [(row.id, row.area, row.what) for row in self.random])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriedChanges(Comparison):
+    """With --random: what became of the changes."""
+
+    random: Annotated[Sequence[RandomVerdict], "The changes."]
+    seed: Annotated[int, "The seed."]
+    left_out: Annotated[Mapping[str, str], "What cannot run here, and why."]
+    totals: Annotated[Sequence[RandomTotal], "Counts by area, and of all."]
+    survived: Annotated[Sequence[str], "Ids."]
+    rows: Table
+    summary: Table
+
+    def text(self) -> Text:
+        yield self.rows
+        yield from (f"left out: {area}: {reason}" for area, reason in self.left_out.items())
+        for each in self.random:
+            if each.id in self.survived:
+                yield f"survived: {each.what}"
+                yield Command(f"  refsim mutate --random-id {each.id}")
+        yield self.summary

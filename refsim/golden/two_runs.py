@@ -1,0 +1,140 @@
+"""One file on two executors: every buffer of both runs, and whether kernels of another build wrote it rightly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from refsim.bytediff import Report, diff
+from refsim.bytediff.invocations import Geometry
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.executor import YOURS, Executor, Source
+from refsim.exec.model import Model
+from refsim.exec.trace import Traced, trace, unwatched
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
+from refsim.ops.base.binding import BoundCase
+
+Held = PackedBuffer | np.ndarray
+
+
+@dataclass
+class ComparedRow:
+    """One buffer of both runs. ``bound`` is the call that wrote it on the first executor."""
+
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int, "Number of the node in it."]
+    operator: Annotated[str, "Name of the operator."]
+    value: Annotated[str, "Its output."]
+    bytes: Annotated[int, "Size in bytes."]
+    different: Annotated[int, "Bytes that differ."]
+    first: Held
+    second: Held
+    bound: BoundCase | None
+    source: Annotated[
+        Source | None, "Where its kernels came from, if kernels of another build may have run."
+    ] = None
+    judged: Annotated[
+        Judged | None,
+        "Whether what these wrote is right for the inputs that they had; null if it needs no judgement.",
+    ] = None
+    excused: Annotated[bool, "Whether a known defect of upstream's kernels explains the difference."] = False
+
+    @property
+    def kernels(self) -> str:
+        return "-" if self.source is None else str(self.source)
+
+    @property
+    def verdict(self) -> str:
+        if self.judged is None:
+            return "-"
+        allows = self.judged.verdict == LEGAL
+        return f"{self.judged}; --profile {self.judged.profiles[0]} allows it" if allows else str(self.judged)
+
+    def report(self, title: str, limit: int, geometry: Geometry | None) -> Report | None:
+        """The diff of both; None if they are not packed or float32 ones. ``geometry``: the second's launch."""
+        if not (isinstance(self.first, PackedBuffer) and isinstance(self.second, PackedBuffer)):
+            return None
+        title = f"{self.value} {self.first.desc}, {title}"
+        return diff(self.first, self.second, call=self.bound, limit=limit, title=title, geometry=geometry)
+
+
+@dataclass(frozen=True)
+class TwoRuns:
+    """What two executors gave. ``unwatched``: outputs that are others where nobody watches, by executor."""
+
+    rows: tuple[ComparedRow, ...]
+    unwatched: dict[str, list[str]]
+    guards: tuple[str, ...]
+
+    @property
+    def wrong(self) -> ComparedRow | None:
+        """The first buffer that differs and that no known defect explains."""
+        return next((row for row in self.rows if row.different and not row.excused), None)
+
+    @property
+    def same(self) -> bool:
+        return self.wrong is None and not self.guards and not any(self.unwatched.values())
+
+
+def two_runs(
+    model: Model, inputs: Sequence[np.ndarray], runners: Mapping[str, Executor], tell: Callable[[], None]
+) -> TwoRuns:
+    """Run a model on two executors, by their names; ``tell`` is called after each operator."""
+    runs: list[dict[str, tuple[Traced, Held]]] = []
+    apart: dict[str, list[str]] = {}
+    for name, runner in runners.items():
+        kept: dict[str, tuple[Traced, Held]] = {}
+
+        def visit(traced: Traced, kept: dict[str, tuple[Traced, Held]] = kept) -> None:
+            kept.update((value, (traced, held)) for value, held in traced.outputs.items())
+            tell()
+
+        outputs = trace(model, inputs, runner, visit, past_guards=True)
+        runs.append(kept)
+        if (again := unwatched(model, inputs, runner, outputs)) is not None:
+            apart[name] = again[1]
+    rows = [_row(value, traced, held, runs[1][value][1]) for value, (traced, held) in runs[0].items()]
+    if any(runner.foreign for runner in runners.values()):
+        _judge(rows, runs, list(runners.values()))
+    guards = dict.fromkeys(traced.outside for run in runs for traced, _ in run.values() if traced.outside)
+    return TwoRuns(tuple(rows), apart, tuple(guards))
+
+
+def _row(name: str, traced: Traced, a: Held, b: Held) -> ComparedRow:
+    first, second = _bytes(a), _bytes(b)
+    different = int((first != second).sum()) if len(first) == len(second) else max(len(first), len(second))
+    node = traced.node
+    return ComparedRow(
+        traced.delegate, node.number, node.operator, name, len(first), different, a, b, traced.bound
+    )
+
+
+def _judge(
+    rows: Sequence[ComparedRow], runs: Sequence[dict[str, tuple[Traced, Held]]], runners: Sequence[Executor]
+) -> None:
+    """Say where kernels came from, and whether what they wrote is right for the inputs that they had."""
+    excused = False  # whether a known defect came before: it changes what others compute
+    for row in rows:
+        for run, runner in zip(runs, runners, strict=True):
+            traced, held = run[row.value]
+            if not runner.foreign or traced.bound is None or not isinstance(held, PackedBuffer):
+                continue
+            source = row.source = runner.source(traced.bound.call)
+            if not row.different or source.whose != YOURS:
+                continue
+            found = judged(traced.bound, held, profiles=(), defects=source.forgiven)
+            if found.verdict == WRONG:
+                found = judged(traced.bound, held, defects=source.forgiven)
+            row.judged = found
+            row.excused = found.verdict == KNOWN_DEFECT or (excused and found.verdict == SAME)
+        if row.different and row.judged is None:
+            row.excused = excused
+        excused |= row.excused
+
+
+def _bytes(held: Held) -> np.ndarray:
+    raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
+    return np.frombuffer(raw.tobytes(), np.uint8)
