@@ -21,6 +21,7 @@ from refsim.exec.cpu.amx.tiles import (
 )
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
+from refsim.exec.cpu.gemm.block import BlockTask
 from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, ModuleText, Value, vec
 from refsim.exec.cpu.narrow import VECTORS
 
@@ -77,24 +78,17 @@ def amx(
         pixels, spilled, sums = (scratch + at for at in (a.at_pixels, a.at_bytes, a.at_sums))
 
         def task(t: Value) -> None:
-            part, rest = t % a.parts, t // a.parts
-            group, share = part // a.parts_per_group, part % a.parts_per_group
-            column_block, rest = rest % a.column_blocks, rest // a.column_blocks
-            row_block, image = rest % a.row_blocks, rest // a.row_blocks
-            row0, column0 = row_block * a.block_h, column_block * a.block_w
-            height, width = a.block_h.min(a.out_h - row0), a.block_w.min(a.out_w - column0)
-            fn.when(
-                a.in_place.eq(0), lambda: _pack(fn, a, pixels, image, row0, height, column0, width, group)
-            )
-            here = a.pointer("x") + (column0 * a.pixel_bytes + group * a.in_words * 4)
+            block_task = BlockTask.of(fn, a, t)
+            height, width, group = block_task.height, block_task.width, block_task.group
+            fn.when(a.in_place.eq(0), lambda: block_task.pack(pixels))
+            here = a.pointer("x") + (block_task.column0 * a.pixel_bytes + group * a.in_words * 4)
             base = a.in_place.eq(1).select(here, pixels)
-            corner = image * a.out_image + row0 * a.out_row + column0 * a.out_pixel + group * a.out_words * 4
+            corner = block_task.corner() + group * a.out_words * 4
             out = a.direct.eq(1).select(a.pointer("out") + corner, spilled)
             row_step = a.direct.eq(1).select(a.out_row, width * (4 * words))
             pixel_step = a.direct.eq(1).select(a.out_pixel, 4 * words)
             count = _tables(fn, a, scratch, height, width, out, row_step, pixel_step)
-            first = a.panels * share // a.parts_per_group
-            last = a.panels * (share + 1) // a.parts_per_group
+            first, last = block_task.panels()
             weights, constants = (
                 a.pointer(what) + group * a.panels * size
                 for what, size in (("weight", a.panel_bytes), ("consts", fn.i64(_consts_bytes(b_tiles))))
@@ -125,11 +119,7 @@ def amx(
                 )
 
             def unpack(j: Value) -> None:
-                fn.call_pointer(
-                    a.pointer("unpack"), a.pointer("unpack_args"), image, row0, height, column0, width,
-                    group * a.out_words + j * words, (a.out_words - j * words).min(words), spilled,
-                    fn.i64(4 * words), row_step,
-                )  # fmt: skip
+                block_task.unpack(spilled, j * words, words, row_step)
 
             def step(n: Value, j: Value, i: Value, j_before: Value, i_before: Value) -> list[Value]:
                 """Multiply some tiles, and requantize the sums before them meanwhile."""
@@ -177,26 +167,6 @@ def amx(
 def _consts_bytes(b_tiles: int) -> int:
     """Of a panel's constants."""
     return CONST_ROWS * 4 * COLUMNS * b_tiles
-
-
-def _pack(
-    fn: Function,
-    a: LoadedArgs,
-    pixels: Value,
-    image: Value,
-    row0: Value,
-    height: Value,
-    column0: Value,
-    width: Value,
-    group: Value,
-) -> None:
-    """The input of a block to NHWC scratch."""
-    fn.call_pointer(
-        a.pointer("pack"), a.pointer("pack_args"), image,
-        row0 * a.stride_h - a.pad_h, (height - 1) * a.stride_h + a.extent_h,
-        column0 * a.stride_w - a.pad_w, (width - 1) * a.stride_w + a.extent_w,
-        group * a.in_words, a.in_words, pixels, a.pitch,
-    )  # fmt: skip
 
 
 def _tables(

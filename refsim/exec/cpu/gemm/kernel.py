@@ -14,6 +14,7 @@ from functools import reduce
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
+from refsim.exec.cpu.gemm.block import BlockTask
 from refsim.exec.cpu.ir import I64, Function, ModuleText, Value
 from refsim.exec.cpu.job import LINE_BYTES
 
@@ -62,25 +63,9 @@ def gemm(
         pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
 
         def task(t: Value) -> None:
-            part, rest = t % a.parts, t // a.parts
-            group, share = part // a.parts_per_group, part % a.parts_per_group
-            column_block, rest = rest % a.column_blocks, rest // a.column_blocks
-            row_block, image = rest % a.row_blocks, rest // a.row_blocks
-            row0, column0 = row_block * a.block_h, column_block * a.block_w
-            height, width = a.block_h.min(a.out_h - row0), a.block_w.min(a.out_w - column0)
-            fn.call_pointer(
-                a.pointer("pack"),
-                a.pointer("pack_args"),
-                image,
-                row0 * a.stride_h - a.pad_h,
-                (height - 1) * a.stride_h + a.extent_h,
-                column0 * a.stride_w - a.pad_w,
-                (width - 1) * a.stride_w + a.extent_w,
-                group * a.in_words,
-                a.in_words,
-                pixels,
-                a.pitch,
-            )
+            block_task = BlockTask.of(fn, a, t)
+            height, width, group = block_task.height, block_task.width, block_task.group
+            block_task.pack(pixels)
 
             def gather() -> None:
                 fn.call_pointer(
@@ -98,9 +83,8 @@ def gemm(
 
             fn.when(a.gather.eq(0), lambda: None, gather)
             count = height * width
-            _offsets(fn, a, scratch, 4 * words, rows, (image, row0, column0), height, width)
-            first = a.panels * share // a.parts_per_group
-            last = a.panels * (share + 1) // a.parts_per_group
+            _offsets(block_task, scratch, 4 * words, rows)
+            first, last = block_task.panels()
 
             def each_panel(j: Value) -> None:
                 word0 = j * words
@@ -145,20 +129,7 @@ def gemm(
                 fn.loop(tiles, tile)
 
                 def spill() -> None:
-                    fn.call_pointer(
-                        a.pointer("unpack"),
-                        a.pointer("unpack_args"),
-                        image,
-                        row0,
-                        height,
-                        column0,
-                        width,
-                        group * a.out_words + word0,
-                        (a.out_words - word0).min(words),
-                        spilled,
-                        fn.i64(4 * words),
-                        width * (4 * words),
-                    )
+                    block_task.unpack(spilled, word0, words, width * (4 * words))
 
                 fn.when(direct, lambda: None, spill)
 
@@ -289,23 +260,14 @@ def product(
     return [totals[m * vectors : (m + 1) * vectors] for m in range(len(start))], weight
 
 
-def _offsets(
-    fn: Function,
-    a: LoadedArgs,
-    scratch: Value,
-    spill_bytes: int,
-    rows: int,
-    origin: tuple[Value, Value, Value],
-    height: Value,
-    width: Value,
-) -> None:
+def _offsets(of: BlockTask, scratch: Value, spill_bytes: int, rows: int) -> None:
     """Store where the first tap of each pixel of the block lies, and where its bytes go, directly and by way of
     scratch.
 
     Fewer pixels than a tile has are filled up with the last one.
     """
-    image, row0, column0 = origin
-    corner = image * a.out_image + row0 * a.out_row + column0 * a.out_pixel
+    fn, a, height, width = of.fn, of.a, of.height, of.width
+    corner = of.corner()
 
     def pixel(p: Value, r: Value, c: Value, n: Value) -> None:
         fn.store(r * a.tap_row + c * a.tap_pixel, scratch + p * 8)
