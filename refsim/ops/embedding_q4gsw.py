@@ -30,7 +30,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -279,7 +279,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
     cases=CaseRule(

@@ -38,7 +38,7 @@ from refsim.ops.base.epilogue import HAS_BIAS, align4, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -351,7 +351,7 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=no_padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
     cases=CaseRule(

@@ -37,7 +37,7 @@ from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twin
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -287,7 +287,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     prepack=prepack,
     check=check,
     cases=CaseRule(

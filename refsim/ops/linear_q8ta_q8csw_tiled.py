@@ -23,7 +23,7 @@ from refsim.ops.base import epilogue, float_linear, linear
 from refsim.ops.base.case import Case
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel
+from refsim.ops.base.spec import Call, KernelSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -90,7 +90,7 @@ OP = linear.operator(
     args=float_linear.args(PACKED_4H4W),
     define=define,
     padding=no_padding,
-    kernel=Kernel(kernel, launch, PUSH, SPEC, linear.work_item, TILE_CONFIGS),
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, linear.work_item, TILE_CONFIGS),
     cases=linear.rule(
         float_linear.golden,
         EXAMPLE,

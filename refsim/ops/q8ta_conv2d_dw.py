@@ -39,7 +39,7 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
-from refsim.ops.base.spec import Call, Kernel
+from refsim.ops.base.spec import Call, KernelSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue
 
@@ -205,7 +205,7 @@ OP = conv.operator(
     serialized="et_vk.q8ta_conv2d_dw.default",
     define=define,
     out_shape=out_shape,
-    kernel=Kernel(kernel, launch, conv.PUSH, SPEC, work_item, WINDOWS),
+    kernel=KernelSpec(kernel, launch, conv.PUSH, SPEC, work_item, WINDOWS),
     prepack=prepack,
     check=check,
     input_layout=lambda params, x, out, target: PACKED_4C1W,

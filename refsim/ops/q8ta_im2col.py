@@ -43,7 +43,7 @@ from refsim.ops.base.conv import (
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -147,7 +147,7 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,  # K is a multiple of 4, and so is the padded width
-    kernel=Kernel(
+    kernel=KernelSpec(
         run=kernel, launch=launch, push=PUSH, spec=conv.SPEC, work_item=elementwise.column_work_item
     ),
     check=conv.check_words,

@@ -24,7 +24,7 @@ from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
-from refsim.ops.base.spec import Call, Kernel, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, Upstream
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ OP = linear.operator(
     Params,
     serialized="et_vk.q8ta_linear.default",
     args=linear.args(PACKED_4H4W),
-    kernel=Kernel(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item, TILE_CONFIGS),
+    kernel=KernelSpec(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item, TILE_CONFIGS),
     cases=linear.rule(
         golden,
         EXAMPLE,

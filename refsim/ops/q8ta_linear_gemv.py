@@ -22,7 +22,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
-from refsim.ops.base.spec import Call, Kernel, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, Upstream
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ OP = linear.operator(
     Params,
     serialized="et_vk.q8ta_linear_gemv.default",
     args=linear.args(PACKED_4W),
-    kernel=Kernel(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item),
+    kernel=KernelSpec(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item),
     check=check,
     cases=linear.rule(
         golden,

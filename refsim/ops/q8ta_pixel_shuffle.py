@@ -27,7 +27,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Family, Term
 
@@ -196,7 +196,9 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.column_work_item),
+    kernel=KernelSpec(
+        run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.column_work_item
+    ),
     cases=CaseRule(
         1200,
         golden,

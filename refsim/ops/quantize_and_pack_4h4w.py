@@ -27,7 +27,7 @@ from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
 from refsim.ops.base.padding import Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -133,7 +133,7 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    kernel=Kernel(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
     check=check,
     cases=CaseRule(
         480,

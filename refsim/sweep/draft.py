@@ -39,7 +39,7 @@ class DraftValue:
 
 
 @dataclass
-class Draft:
+class GraphDraft:
     """A graph that grows: its nodes, values and what these are by definition."""
 
     rng: Rng
@@ -116,7 +116,7 @@ def only(family: Family) -> str:
     return next(name for name, op in OPS.items() if op.family is family)
 
 
-def quantize(draft: Draft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
+def quantize(draft: GraphDraft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
     """To parameters that fit its values, those of another int8 value, or the scale of one and another zero point."""
     rng, known = draft.rng, [v.q for v in draft.values if v.q is not None]
     if q is None and known and rng.chance(40):
@@ -135,7 +135,7 @@ def quantize(draft: Draft, value: DraftValue, q: Quantization | None = None) -> 
     return draft.add(link, q)
 
 
-def dequantize(draft: Draft, value: DraftValue) -> DraftValue | None:
+def dequantize(draft: GraphDraft, value: DraftValue) -> DraftValue | None:
     assert value.q is not None
     params = {"scale": value.q[0], "zp": value.q[1]}
     return draft.add(Link(only(Family.DEQUANTIZE), (value.number,), params, str(WIDTH_PACKED)))

@@ -12,7 +12,7 @@ from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.golden.chain import Chain
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.sweep.draft import Draft, Shape, dequantize, quantize
+from refsim.sweep.draft import GraphDraft, Shape, dequantize, quantize
 from refsim.sweep.menu import MENU
 
 #: Operators of a graph before its end, and how many draws may fail before it is left as it is.
@@ -36,7 +36,7 @@ def draw(seed: int) -> Chain:
     shape = rows if rng.chance(20) else shape[1:] if rng.chance(5) else shape
     q = (rounded(rng.scale_moderate()), rng.choice(ZERO_POINTS))
     low, high = (rounded((steps - q[1]) * q[0]) for steps in (-140, 139))
-    draft = Draft(rng, rng.integer(0, (1 << 31) - 1) & ~1, shape, low, high)
+    draft = GraphDraft(rng, rng.integer(0, (1 << 31) - 1) & ~1, shape, low, high)
     count = rng.integer(LEAST, MOST - 1)
     quantize(draft, draft.values[0], q)
     for _ in range(TRIES):
@@ -59,7 +59,7 @@ def _smaller(chain: Chain, rng: Rng) -> Chain:
         return chain
 
 
-def _outputs(draft: Draft) -> tuple[int, ...]:
+def _outputs(draft: GraphDraft) -> tuple[int, ...]:
     """All values that no node reads, dequantized where they are int8, and sometimes one that is read too."""
     read = {value for link in draft.links for value in link.inputs}
     found = []

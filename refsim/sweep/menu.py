@@ -15,7 +15,7 @@ from refsim.ops.base.case_rule import ZERO_POINTS, rounded
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
-from refsim.sweep.draft import Draft, DraftValue, Quantization, Shape, dequantize, only, quantize
+from refsim.sweep.draft import DraftValue, GraphDraft, Quantization, Shape, dequantize, only, quantize
 
 # --- int8 operators --------------------------------------------------------------------------------------
 
@@ -26,7 +26,7 @@ PACKED = (
 )  # fmt: skip
 
 
-def _on_bytes(draft: Draft) -> None:
+def _on_bytes(draft: GraphDraft) -> None:
     """One of these that takes the sizes at hand, within a few tries."""
     count = len(draft.links)
     for _ in range(6):
@@ -36,7 +36,7 @@ def _on_bytes(draft: Draft) -> None:
         draft.undo(count)
 
 
-def _applied(draft: Draft, op: OpSpec) -> DraftValue | None:
+def _applied(draft: GraphDraft, op: OpSpec) -> DraftValue | None:
     """An operator of values of one shape, moved to a layout that it takes where they lie in another."""
     rng, int8 = draft.rng, draft.of(int8=True)
     value = draft.pick(int8)
@@ -60,7 +60,7 @@ def _applied(draft: Draft, op: OpSpec) -> DraftValue | None:
     return draft.add(Link(op.name, tuple(v.number for v in sources), params, row[-1], features), q)
 
 
-def _result(draft: Draft, op: OpSpec, sources: Sequence[DraftValue]) -> Quantization:
+def _result(draft: GraphDraft, op: OpSpec, sources: Sequence[DraftValue]) -> Quantization:
     """The quantization of a result: of the size of its inputs', larger behind sums of products."""
     rng, scale = draft.rng, max(v.q[0] for v in sources if v.q is not None)
     sums = op.family in (Family.CONVOLUTION, Family.DEPTHWISE, Family.LINEAR)
@@ -115,7 +115,7 @@ PARAMS: dict[str, Param] = {
 }
 
 
-def _params(draft: Draft, op: OpSpec, sources: Sequence[DraftValue], q: Quantization) -> dict[str, Any]:
+def _params(draft: GraphDraft, op: OpSpec, sources: Sequence[DraftValue], q: Quantization) -> dict[str, Any]:
     """Drawn by name; windows of one tap, and groups as an operator has them, where it says so."""
     found: dict[str, Any] = {}
     for arg in op.of_kind(Kind.PARAM):
@@ -239,13 +239,13 @@ TWO: dict[str, tuple[tuple[Any, ...], ...]] = {
 }
 
 
-def _float(draft: Draft) -> DraftValue:
+def _float(draft: GraphDraft) -> DraftValue:
     """Mostly what a dequantize gives here, so that nobody else reads it."""
     made = dequantize(draft, draft.pick(draft.of(int8=True))) if draft.rng.chance(75) else None
     return made or draft.pick(draft.of(int8=False))
 
 
-def _closed(draft: Draft, made: DraftValue | None, before: int) -> None:
+def _closed(draft: GraphDraft, made: DraftValue | None, before: int) -> None:
     """Quantized again, mostly; what did not come about goes with all that was made for it."""
     if made is None:
         draft.undo(before)
@@ -253,7 +253,7 @@ def _closed(draft: Draft, made: DraftValue | None, before: int) -> None:
         quantize(draft, made)
 
 
-def _on_floats(draft: Draft) -> None:
+def _on_floats(draft: GraphDraft) -> None:
     """One to three operators of one value each."""
     rng, before = draft.rng, len(draft.links)
     value = _float(draft)
@@ -267,7 +267,7 @@ def _on_floats(draft: Draft) -> None:
     _closed(draft, made, before)
 
 
-def _on_two(draft: Draft) -> None:
+def _on_two(draft: GraphDraft) -> None:
     rng, before = draft.rng, len(draft.links)
     value, other = _float(draft), _float(draft)
     fits = [v for v in draft.of(int8=False) if _repeats(v.shape, value.shape)]
@@ -286,7 +286,7 @@ def _repeats(one: Shape, other: Shape) -> bool:
         return False
 
 
-def _joined(draft: Draft) -> None:
+def _joined(draft: GraphDraft) -> None:
     """Values behind one another along a dim in which their sizes may differ."""
     rng, before = draft.rng, len(draft.links)
     value, _ = _float(draft), _float(draft)
@@ -303,12 +303,12 @@ def _joined(draft: Draft) -> None:
     )
 
 
-def _requantized(draft: Draft) -> None:
+def _requantized(draft: GraphDraft) -> None:
     """Nothing between a dequantize and a quantize, or a float once more."""
     quantize(draft, _float(draft))
 
 
 #: What a step of a draw does, as often as it stands here.
-MENU: tuple[Callable[[Draft], None], ...] = (
+MENU: tuple[Callable[[GraphDraft], None], ...] = (
     *(5 * (_on_bytes,)), *(5 * (_on_floats,)), *(2 * (_on_two,)), _joined, _requantized,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Kernel.work_item says which point of a launch's global_size writes a word; the kernels themselves are the witness."""
+"""KernelSpec.work_item says which point of a launch's global_size writes a word; the kernels are the witness."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
 from refsim.ops.base.host.weights import Packing
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue, Family, MatrixProblem, XQuads
 
@@ -380,9 +380,9 @@ def kernel(
     run: Callable[..., None],
     launch: Callable[[Call], Launch] = launch,
     work_item: Callable[..., tuple[Any, Any, Any]] = work_item,
-) -> Kernel:
+) -> KernelSpec:
     """A kernel that is launched as a product."""
-    return Kernel(run, launch, PUSH, SPEC, work_item, TILE_CONFIGS)
+    return KernelSpec(run, launch, PUSH, SPEC, work_item, TILE_CONFIGS)
 
 
 def upstream(module: ModuleCall | None, *defects: Defect, exported: bool = True) -> Upstream:

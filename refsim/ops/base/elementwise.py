@@ -18,7 +18,7 @@ from refsim.core.tensor import MAX_RANK, TensorDesc
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.host.row import ModuleCall, Shader, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, Kernel, OpSpec
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec
 from refsim.ops.base.traits import Family
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
@@ -138,14 +138,14 @@ def args(params: Any, **layouts: Sequence[Layout]) -> tuple[Arg, ...]:
     return (*inputs, *(Arg(field.name) for field in fields(params)), replace(out, kind=Kind.OUTPUT))
 
 
-def tiles(run: Callable[..., None], push: PushWords, spec: SpecWords) -> Kernel:
+def tiles(run: Callable[..., None], push: PushWords, spec: SpecWords) -> KernelSpec:
     """A kernel that finds its words by `tile_word`."""
-    return Kernel(run, launch_tiles, push, spec, tile_work_item)
+    return KernelSpec(run, launch_tiles, push, spec, tile_work_item)
 
 
-def words(run: Callable[..., None], push: PushWords, spec: SpecWords) -> Kernel:
+def words(run: Callable[..., None], push: PushWords, spec: SpecWords) -> KernelSpec:
     """A kernel that finds its words by `word_number`."""
-    return Kernel(run, launch, push, spec, work_item)
+    return KernelSpec(run, launch, push, spec, work_item)
 
 
 def module(shader: str, params: Any, *inputs: str) -> ModuleCall:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
-from refsim.ops.base.spec import Kernel, OpSpec
+from refsim.ops.base.spec import KernelSpec, OpSpec
 from refsim.ops.base.traits import Family
 
 
@@ -76,7 +76,7 @@ def op_named(name: str) -> OpSpec:
     return OPS[name]
 
 
-def kernel_of(shader: str) -> Kernel:
+def kernel_of(shader: str) -> KernelSpec:
     """The kernel of a launch, by the name of its shader; UnknownOperatorError if there is none."""
     found = OPS[shader].kernel
     if found is None:

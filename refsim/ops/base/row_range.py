@@ -33,7 +33,7 @@ from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, shape4
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.spec import Call, Kernel, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -210,9 +210,9 @@ def _work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tup
     return word, 0 * word, 0 * word
 
 
-def kernel(run: Callable[..., None], local: Triple) -> Kernel:
+def kernel(run: Callable[..., None], local: Triple) -> KernelSpec:
     """A kernel with a work item for each word of the output."""
-    return Kernel(
+    return KernelSpec(
         run, lambda call: call.launched((call.out.words, 1, 1), local, **values(call)), PUSH, SPEC, _work_item
     )
 

@@ -183,7 +183,7 @@ def _words_of(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelSpec:
     """The emulated kernel: how a call is launched on words, and what its invocations do."""
 
     run: Callable[..., None]  # (reached, spec, push, *words, out): all work items of one `Launch`
@@ -229,7 +229,7 @@ class OpSpec:
     out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
     cases: CaseRule
-    kernel: Kernel | None = None
+    kernel: KernelSpec | None = None
     expand: Callable[[Call], Sequence[Part]] | None = None  # what a composite has instead: the calls in it
     upstream: Upstream = Upstream()
 
