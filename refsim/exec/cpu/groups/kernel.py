@@ -10,7 +10,9 @@ and every operation is done in that order, for all outputs of a strip at once.
 
 from __future__ import annotations
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from collections.abc import Callable, Sequence
+
+from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
 from refsim.exec.cpu.ir import F32, I8, I32, I64, Function, ModuleText, Value, vec
 from refsim.ops.base.group_linear import BLOCK
 from refsim.ops.base.int4 import ZERO
@@ -71,55 +73,65 @@ def _put(fn: Function, total: Value, to: Value, left: Value, scratch: Value, lan
     fn.when(left >= lanes, lambda: fn.store(total, to), some)
 
 
-def many_rows(module: ModuleText, name: str, *, lanes: int, bias: bool) -> None:
-    """Write the kernel for quantized rows, ``x`` being their `differences`; tasks are strips."""
+#: What adds up some rows: the first output of a strip, its weights, the rows' numbers, and where they lie.
+TotalsOf = Callable[[Function, LoadedArgs, Value, Value, list[Value], list[Value]], Sequence[Value]]
+
+
+def _in_strips(module: ModuleText, name: str, lanes: int, rows: int, bias: bool, totals_of: TotalsOf) -> None:
+    """Write a kernel that adds up ``rows`` rows at a time, for a strip of outputs; tasks are strips."""
     with module.function(name, KERNEL_PARAMS) as fn:
         block, begin, end, scratch = fn.params
         a = SUMS.read(fn, block)
-        kind = vec(F32, lanes)
-        zero = fn.const(0.0, kind)
 
         def strip(t: Value) -> None:
             first = t * lanes
             weight = a.pointer("weight") + t * lanes * (a.k // 2)
 
-            def rows(r0: Value) -> None:
-                numbers = [
-                    (r0 + i).min(a.rows - 1) for i in range(ROWS)
-                ]  # the last row again, if there is no other
+            def some(r0: Value) -> None:
+                # the last row again, if there is no other
+                numbers = [(r0 + i).min(a.rows - 1) for i in range(rows)]
                 sources = [a.pointer("x") + r * a.k * 4 for r in numbers]
-                steps = [fn.load(a.pointer("scale") + r * 4, F32).splat(lanes) for r in numbers]
-
-                def group(g: Value, *totals: Value) -> tuple[Value, ...]:
-                    def pair(j: Value, *sums: Value) -> tuple[Value, ...]:
-                        at = g * a.group_pairs + j
-                        even, odd = _pair(fn, weight + at * lanes, lanes)
-                        added = []
-                        for acc, source in zip(sums, sources, strict=True):
-                            x = source + at * 8
-                            both = even * fn.load(x, F32).splat(lanes) + odd * fn.load(x + 4, F32).splat(
-                                lanes
-                            )
-                            added.append(acc + both)
-                        return tuple(added)
-
-                    sums = fn.loop(a.group_pairs, pair, [zero] * ROWS)
-                    scales = fn.load(a.pointer("weight_scales") + (g * a.padded + first) * 4, kind)
-                    return tuple(
-                        acc * (step * scales) + total
-                        for acc, step, total in zip(sums, steps, totals, strict=True)
-                    )
-
-                totals = fn.loop(a.groups, group, [zero] * ROWS)
+                totals = totals_of(fn, a, first, weight, numbers, sources)
                 for r, total in zip(numbers, totals, strict=True):
                     if bias:
-                        total = total + fn.load(a.pointer("bias") + first * 4, kind)
+                        total = total + fn.load(a.pointer("bias") + first * 4, vec(F32, lanes))
                     to = a.pointer("out") + (r * a.outputs + first) * 4
                     _put(fn, total, to, a.outputs - first, scratch, lanes)
 
-            fn.loop(a.rows, rows, step=ROWS)
+            fn.loop(a.rows, some, step=rows)
 
         fn.loop(end, strip, start=begin)
+
+
+def many_rows(module: ModuleText, name: str, *, lanes: int, bias: bool) -> None:
+    """Write the kernel for quantized rows, ``x`` being their `differences`; tasks are strips."""
+    kind = vec(F32, lanes)
+
+    def totals_of(
+        fn: Function, a: LoadedArgs, first: Value, weight: Value, numbers: list[Value], sources: list[Value]
+    ) -> Sequence[Value]:
+        steps = [fn.load(a.pointer("scale") + r * 4, F32).splat(lanes) for r in numbers]
+        none = [fn.const(0.0, kind)] * ROWS
+
+        def group(g: Value, *totals: Value) -> tuple[Value, ...]:
+            def pair(j: Value, *sums: Value) -> tuple[Value, ...]:
+                at = g * a.group_pairs + j
+                even, odd = _pair(fn, weight + at * lanes, lanes)
+                added = []
+                for acc, source in zip(sums, sources, strict=True):
+                    x = source + at * 8
+                    both = even * fn.load(x, F32).splat(lanes) + odd * fn.load(x + 4, F32).splat(lanes)
+                    added.append(acc + both)
+                return tuple(added)
+
+            sums = fn.loop(a.group_pairs, pair, none)
+            scales = fn.load(a.pointer("weight_scales") + (g * a.padded + first) * 4, kind)
+            rows = zip(sums, steps, totals, strict=True)
+            return tuple(acc * (step * scales) + total for acc, step, total in rows)
+
+        return fn.loop(a.groups, group, none)
+
+    _in_strips(module, name, lanes, ROWS, bias, totals_of)
 
 
 # --- rows that stay floats ---------------------------------------------------------------------------------
@@ -143,45 +155,29 @@ def float_rows(
     module: ModuleText, name: str, *, lanes: int, rows: int, bias: bool, fused: bool, flush: bool
 ) -> None:
     """Write the kernel for ``rows`` rows at a time that are not quantized: one sum over K; tasks are strips."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = SUMS.read(fn, block)
-        kind = vec(F32, lanes)
-        zero = fn.const(0.0, kind)
+    kind = vec(F32, lanes)
 
-        def strip(t: Value) -> None:
-            first = t * lanes
-            weight = a.pointer("weight") + t * lanes * (a.k // 2)
+    def totals_of(
+        fn: Function, a: LoadedArgs, first: Value, weight: Value, numbers: list[Value], sources: list[Value]
+    ) -> Sequence[Value]:
+        def group(g: Value, *totals: Value) -> tuple[Value, ...]:
+            scales = fn.load(a.pointer("weight_scales") + (g * a.padded + first) * 4, kind)
 
-            def some(r0: Value) -> None:
-                numbers = [(r0 + i).min(a.rows - 1) for i in range(rows)]  # the last row again, as above
-                sources = [a.pointer("x") + r * a.k * 4 for r in numbers]
+            def pair(j: Value, *sums: Value) -> tuple[Value, ...]:
+                at = g * a.group_pairs + j
+                for number, values in enumerate(_pair(fn, weight + at * lanes, lanes)):
+                    wf = values * scales
+                    sums = tuple(
+                        _mul_add(fn, _read(fn, source + at * 8 + 4 * number, flush), wf, total, fused)
+                        for total, source in zip(sums, sources, strict=True)
+                    )
+                return sums
 
-                def group(g: Value, *totals: Value) -> tuple[Value, ...]:
-                    scales = fn.load(a.pointer("weight_scales") + (g * a.padded + first) * 4, kind)
+            return fn.loop(a.group_pairs, pair, totals)
 
-                    def pair(j: Value, *sums: Value) -> tuple[Value, ...]:
-                        at = g * a.group_pairs + j
-                        for number, values in enumerate(_pair(fn, weight + at * lanes, lanes)):
-                            wf = values * scales
-                            sums = tuple(
-                                _mul_add(fn, _read(fn, source + at * 8 + 4 * number, flush), wf, total, fused)
-                                for total, source in zip(sums, sources, strict=True)
-                            )
-                        return sums
+        return fn.loop(a.groups, group, [fn.const(0.0, kind)] * rows)
 
-                    return fn.loop(a.group_pairs, pair, totals)
-
-                totals = fn.loop(a.groups, group, [zero] * rows)
-                for r, total in zip(numbers, totals, strict=True):
-                    if bias:
-                        total = total + fn.load(a.pointer("bias") + first * 4, kind)
-                    to = a.pointer("out") + (r * a.outputs + first) * 4
-                    _put(fn, total, to, a.outputs - first, scratch, lanes)
-
-            fn.loop(a.rows, some, step=rows)
-
-        fn.loop(end, strip, start=begin)
+    _in_strips(module, name, lanes, rows, bias, totals_of)
 
 
 def single_row(
