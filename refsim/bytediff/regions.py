@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, numbered
-from refsim.bytediff.invocations import coordinates
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.within import divisions
 from refsim.core.buffer import ByteKind
 
 #: Of the elements in the regions that hold an error, at least this part is wrong, or the regions mean nothing.
@@ -19,6 +18,11 @@ LEAST_DENSITY = 0.4
 NEARLY = 0.9
 #: Elements that are fewer fill a region by chance.
 FEW = 4
+#: The ways to divide a buffer; of equal ones the first is told.
+DIVISIONS = (
+    "workgroups", "invocations (the tile that each writes)", "images", "channels", "rows", "columns",
+    "lanes of the words", "blocks", "words",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,19 +48,13 @@ class Region:
         )
 
 
-Divide = Callable[[Evidence], np.ndarray | None]
-
-
 def regions(ev: Evidence) -> list[Region]:
     """All ways to divide the buffer, and how the differing elements lie in each; empty if no element differs."""
     values = ev.kinds == ByteKind.VALUE
     errors = ev.differing & values
-    if not errors.any():
-        return []
     found = []
-    for name, divide in DIVISIONS.items():
-        numbers = divide(ev)
-        if numbers is not None:
+    for name in DIVISIONS if errors.any() else ():
+        if (numbers := divisions(ev).get(name)) is not None:
             _, at = np.unique(numbers[values], return_inverse=True)
             counts, wrong = np.bincount(at), np.bincount(at[errors[values]], minlength=int(at.max()) + 1)
             hit = wrong > 0
@@ -71,47 +69,3 @@ def formed(ev: Evidence) -> Region | None:
     ]
     best = max((r.density for r in filled), default=0.0)
     return min((r for r in filled if r.density >= NEARLY * best), key=lambda r: r.touched, default=None)
-
-
-# --- ways to divide a buffer: the number of each cell's region -------------------------------------------
-
-
-def _lanes(ev: Evidence) -> np.ndarray | None:
-    return np.arange(len(ev.want)) % 4 if ev.desc.is_int8 else None
-
-
-def _words(ev: Evidence) -> np.ndarray | None:
-    return np.arange(len(ev.want)) // 4 if ev.desc.is_int8 else None
-
-
-def _blocks(ev: Evidence) -> np.ndarray | None:
-    numel = ev.desc.layout.block_numel
-    return np.arange(len(ev.want)) // numel if numel > 4 else None
-
-
-def _along(dim: int) -> Divide:
-    return lambda ev: coordinates(ev.desc)[dim]
-
-
-def _launched(groups: bool) -> Divide:
-    def divide(ev: Evidence) -> np.ndarray | None:
-        if ev.launch is None:
-            return None
-        group, invocation = ev.launch.invocation(list(ev.items))
-        numbers = numbered(group if groups else [*group, *invocation])
-        return np.repeat(numbers, 4 if ev.desc.is_int8 else 1)
-
-    return divide
-
-
-DIVISIONS: dict[str, Divide] = {
-    "workgroups": _launched(True),
-    "invocations (the tile that each writes)": _launched(False),
-    "batches": _along(0),
-    "channels": _along(1),
-    "rows": _along(2),
-    "columns": _along(3),
-    "lanes of the words": _lanes,
-    "blocks": _blocks,
-    "words": _words,
-}

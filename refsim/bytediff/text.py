@@ -66,9 +66,10 @@ def heading(findings: Findings) -> str:
         return "likely cause: none is sought, since the actual bytes are right and the expected ones are not"
     if findings.facts:
         return "likely cause: unknown, but"
-    if findings.few and findings.causes:
+    if findings.few:
         only = counted(findings.differing, unit(findings), "differ")
-        return f"likely cause: could be many, since only {only}. Another wrong case says more; here fits:"
+        fits = "; here fits:" if findings.causes else ""
+        return f"likely cause: could be many, since only {only}. Another wrong case says more{fits}"
     return "likely cause:" if findings.causes else "likely cause: none of the known ones"
 
 

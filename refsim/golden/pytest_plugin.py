@@ -107,6 +107,21 @@ class PackedGolden:
         name, an order of dims or a ``.toml``. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
         """
         __tracebackhide__ = True
+        self._check(buffer, layout, shape, name, case, profile)
+
+    def _check(
+        self,
+        buffer: Buffer,
+        layout: Layout | str | None,
+        shape: Sequence[int] | None,
+        name: str,
+        case: str | None,
+        profile: str | os.PathLike[str] | None,
+        source: str = "--actual FILE",
+        seen: tuple[str, str] | None = None,
+    ) -> None:
+        """As `check`; ``source`` is where the buffer is from, as `refsim replay` has it, ``seen`` as for `diff`."""
+        __tracebackhide__ = True
         from refsim.bytediff import diff
         from refsim.formats import layout_file, profiles
 
@@ -128,9 +143,14 @@ class PackedGolden:
             expected, _raw(buffer), layout, shape,
             call=call, profile=None if profile is None else profiles.profile(profile),
             device=case is not None, limit=MOST_SHOWN, title=where, actual_layout=layout if shape is None else None,
+            seen=seen,
         )  # fmt: skip
         if not report.same:
-            pytest.fail(str(report), pytrace=False)
+            from refsim.golden.apart import apart
+
+            telling = apart(report)
+            lines = [] if telling is None else telling.lines(f"refsim replay {{case}} {source}")
+            pytest.fail("\n".join((str(report), *(line for line, _ in lines))), pytrace=False)
 
     @_brief
     def check_kernel(
@@ -144,6 +164,7 @@ class PackedGolden:
         """
         from refsim.exec.executor import YOURS
         from refsim.exec.factory import executor_named
+        from refsim.golden.check import ran_again
         from refsim.golden.judge import KNOWN_DEFECT, judged
         from refsim.golden.named import open_case
 
@@ -162,7 +183,9 @@ class PackedGolden:
             if found.verdict == KNOWN_DEFECT:
                 warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=3)
                 return
-        self.check(actual, case=case, profile=profile)
+        right = bound.call.expected(bound.inputs) == actual
+        seen = None if right else ran_again(runner, bound, actual).told
+        self._check(actual, None, None, "", case, profile, f"-x {executor}", seen)
 
     def _path(self, name: str) -> Path:
         __tracebackhide__ = True

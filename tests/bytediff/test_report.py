@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 import refsim
+from refsim.bytediff import Cause
 from refsim.bytediff.findings import Allowed
+from refsim.bytediff.html import render
+from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RawBufferError, ShapeError
 from refsim.core.qmath import NVIDIA, Profile
@@ -217,3 +220,20 @@ def test_a_profile_must_be_known_and_needs_the_call() -> None:
 def test_buffers_that_do_not_fit_are_refused(arguments, error, match) -> None:
     with pytest.raises(error, match=match):
         refsim.diff(*arguments)
+
+
+def test_the_place_of_an_edit_stands_in_text_page_and_json() -> None:
+    place = Place("_window", "refsim/ops/a.py", 141, "h less H", "w + 1", "shaders/a.comp:88", ("one", "two"))
+    cause = Cause("edge of the input", "reads one row below the image", 9, 9, 0, place=place)
+    report = replace(refsim.diff(GOOD, changed(0, 1, 2, 3), call=ADD), causes=(cause,), facts=())
+    for text in (str(report), render(report)):
+        assert cause.about in text and place.told in text and cause.how in text
+    assert Cause.of(report.as_json()["causes"][0]) == cause
+
+
+@pytest.mark.parametrize(("count", "few"), [(1, True), (3, True), (4, False)])
+def test_few_wrong_bytes_give_no_strong_statement(count: int, few: bool) -> None:
+    report = refsim.diff(
+        GOOD, changed(*np.flatnonzero(GOOD.kinds() == ByteKind.VALUE)[:count]), call=ADD, device=True
+    )
+    assert report.few is few and (not few or all(cause.weak for cause in report.causes))
