@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,20 +43,17 @@ class Kept:
     """An executor that a verb can neither open nor close."""
 
     def __init__(self, executor: Executor) -> None:
-        self._executor, self.name = executor, executor.name
+        self._executor = executor
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._executor, name)
 
     def begin_opening(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def device_info(self):
-        return self._executor.device_info()
-
-    def run_call(self, call, inputs):
-        return self._executor.run_call(call, inputs)
-
-    def sanitize(self, call, inputs, repeats=0):
-        return self._executor.sanitize(call, inputs, repeats)
+    def anew(self, threads: int) -> None:
+        """No further device is opened for a test."""
 
 
 @pytest.fixture
