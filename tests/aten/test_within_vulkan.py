@@ -14,7 +14,6 @@ from refsim.aten.table import TABLE
 from refsim.core.layout import C
 
 Array = np.ndarray
-Noise = Callable[[Array], Array]
 X = np.random.default_rng(1).uniform(-6, 6, (2, 8, 5, 7)).astype(np.float32)
 POSITIVE = np.abs(X) + np.float32(0.01)
 WEIGHT, BIAS, MEAN, VARIANCE = np.random.default_rng(2).uniform(0.2, 2, (4, 8)).astype(np.float32)

@@ -27,10 +27,6 @@ def int8(*dims: int) -> T:
     return T(dims, "int8", BUFFER, INT8_4W4C)
 
 
-def packed(count: int) -> int:
-    return -(-count // 4) * 4
-
-
 def add(a: T, b: T) -> bytes:
     return call("et_vk.q8ta_add.default", a, b, 0.1, 0, 0.1, 0, 0.1, 0, 1.0, int8(*a.dims))
 

@@ -21,7 +21,7 @@ from refsim.device import manifest as m
 from refsim.device.choose import candidates
 from refsim.device.expose import Exposed, ExposeOptions, expose, write
 from refsim.device.strip import source
-from refsim.exec.model import Model, built, load
+from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
 from refsim.formats.pte import schema as pp
 from refsim.formats.pte.edit import ProgramEditor, single_delegate
@@ -213,19 +213,6 @@ def chain(edit: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> Callable[[pp.Pl
     return lambda plan: (replace(plan.chains[0], instructions=edit(plan.chains[0].instructions)),)
 
 
-def with_blob(edit: Callable[[GraphEditor], object]) -> Callable[[Model], bytes]:
-    def apply(model: Model) -> bytes:
-        assert model.container is not None and model.plan is not None
-        blobs = dict(model.container.blobs(model.plan))
-        graph = GraphEditor(blobs[0])
-        edit(graph)
-        editor = ProgramEditor(model.container)
-        editor.set_blob(0, graph.blob())
-        return editor.write()
-
-    return apply
-
-
 def dynamic(plan: pp.Plan) -> tuple[Any, ...]:
     return tuple(replace(v, shape_dynamism=1) if isinstance(v, pp.Tensor) else v for v in plan.values)
 
@@ -303,10 +290,6 @@ def test_all_files_are_written_or_none(tmp_path: Path) -> None:
 def exposed_program(name: str = "linear_head") -> Exposed:
     (found,) = expose(PROGRAMS[name], ExposeOptions())
     return found
-
-
-def edited(data: bytes, **change: Any) -> bytes:
-    return with_plan(**change)(built(read_pte(data)))
 
 
 def plan_of(**change: Any) -> Callable[[bytes], bytes]:

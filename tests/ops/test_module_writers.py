@@ -15,8 +15,6 @@ from refsim.ops.base.module_call import Host, HostFeatures, dispatches, why_not,
 from refsim.ops.base.registry import OPS
 
 WITH_ROWS = sorted(name for name, op in OPS.items() if op.upstream.module is not None)
-#: Kernels that write several blocks of four words, or a word, per invocation.
-MOST_WORDS = 16
 
 
 @pytest.mark.parametrize("images", [False, True], ids=["buffers", "images"])

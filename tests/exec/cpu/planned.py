@@ -76,8 +76,6 @@ DIVIDED = (
 )  # fmt: skip
 #: Numbers that stand for kernels: no argument is as large.
 FIRST_KERNEL = 1 << 60
-#: The rules of routes: what each says of a call is said elsewhere.
-ROUTES = "refsim/exec/cpu/routes.py"
 #: Cases of the corpus of each operator besides `LAYERS`.
 EACH = 3
 
