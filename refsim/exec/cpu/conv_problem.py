@@ -140,9 +140,9 @@ class ConvProblem:
             "unpack_args": args.address(unpack_block(args, self.out)),
         }
 
-    def epilogue_variant(self) -> dict[str, Variant]:
-        """What the epilogues of all kernels are specialized for."""
-        return {"clamp": self.clamp, "float_zp": self.zp_in_float, "then": then_for(self.table)}
+    def epilogue_variant(self, **own: Variant) -> dict[str, Variant]:
+        """What all epilogues are specialized for; ``own``: a kernel's, in the order of its parameters."""
+        return {"clamp": self.clamp, "float_zp": self.zp_in_float, **own, "then": then_for(self.table)}
 
     def epilogue_fields(self, args: Arguments) -> dict[str, float | np.floating | int]:
         """What the epilogues of all kernels read."""
