@@ -17,10 +17,14 @@ import numpy as np
 import pytest
 
 from refsim.bytediff import Cause
-from refsim.cli import demo, lower
+from refsim.check.finding import Finding, Level, Place
+from refsim.cli import demo
+from refsim.cli._lowered import CheckedOperator, DelegateReport, FusedOperator, LoweredProgram, RefusedNode
 from refsim.cli.demo import bundled
 from refsim.cli.kit import program
+from refsim.cli.kit.text import show
 from refsim.core.plain import plain
+from refsim.device.execution import Misshaped
 from refsim.golden import verify as checks
 from refsim.golden.check import Checked
 
@@ -65,38 +69,38 @@ COMMANDS = {
     "unpack": ["{scratch}/good.bin -l 4C -s 1,32,16,16 -o {scratch}/back.npy"],
 }  # fmt: skip
 #: What `refsim lower --check` shows; the verb itself needs torch.
-LOWERED = {
-    "steps": ["delegate 0"],
-    "delegates": [
-        {
-            "delegate": 0, "transitions": [],
-            "fused": [
-                {"node": "q8ta_conv2d_transposed_1", "operator": "q8ta_conv2d_transposed", "notes": [],
-                 "replaced": ["convolution_7", "dequantize_per_tensor_12", "dequantize_per_channel_7", "relu_6"],
-                 "quantize": "quantize_per_tensor_13"},
-            ],
-            "statistics": {
-                "operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188, "clones": 12,
-                "clone_bytes": 1065668, "constant_bytes": 3504872, "memory_bytes": 1204224,
-                "memory_bytes_unshared": 6705152,
-            },
-        }
+LOWERED = LoweredProgram(
+    file="m.pt2", target="desktop", runtime="2026-08", steps=["delegate 0"], output=None, force=False, idle_blocks=[],
+    delegates=[
+        DelegateReport(
+            0, [], [],
+            [FusedOperator(
+                "q8ta_conv2d_transposed", "q8ta_conv2d_transposed_1", "convolution_7",
+                ["convolution_7", "dequantize_per_tensor_12", "dequantize_per_channel_7", "relu_6"],
+                "quantize_per_tensor_13", [], [], [],
+            )],
+            [],
+            {"operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188, "clones": 12,
+             "clone_bytes": 1065668, "constant_bytes": 3504872, "memory_bytes": 1204224,
+             "memory_bytes_unshared": 6705152},
+        )
     ],
-    "refused": [
-        {"node": "aten_upsample_bilinear2d_vec", "operator": "aten.upsample_bilinear2d.vec", "code": "not-in-table",
-         "reason": "the backend has no kernel for it", "detail": "aten.upsample_bilinear2d.vec"},
+    refused=[
+        RefusedNode("not-in-table", "aten_upsample_bilinear2d_vec", "aten.upsample_bilinear2d.vec",
+                    "aten.upsample_bilinear2d.vec", "the backend has no kernel for it")
     ],
-    "unfused": [],
-    "defects": [
-        {"delegate": 0, "node": 7, "operator": "q8ta_conv2d_pw",
-         "what": "upstream ignores groups: each output sums over all input channels, with weights of other outputs"},
+    unfused=[],
+    defects=[
+        Misshaped(0, 7, "q8ta_conv2d_pw",
+                  "upstream ignores groups: each output sums over all input channels, with weights of other outputs")
     ],
-    "check": [
-        {"delegate": 0, "node": "q8ta_conv2d_transposed_1", "operator": "q8ta_conv2d_transposed",
-         "elements": 1065668, "steps": {"0": 1065600, "1": 68}, "worst": 1, "allowed": 1},
+    check=[CheckedOperator(0, "q8ta_conv2d_transposed_1", "q8ta_conv2d_transposed", 65536, {"0": 65536}, 0, 1, {})],
+    runtime_errors=[
+        Finding("overlapping-memory", Level.ERROR, Place("forward", 0, 12, "et_vk.q8ta_conv2d_pw.default", 37),
+                "shares memory with a value that is read later", "the runtime reads what was written last",
+                "give each its own memory")
     ],
-    "files": [], "runtime": "2026-08", "runtime_errors": [], "quantized": True, "idle_blocks": ["aten.convolution"],
-}  # fmt: skip
+)  # fmt: skip
 VERBS = program.root.list_commands(click.Context(program.root))  # type: ignore[attr-defined]
 
 
@@ -119,7 +123,7 @@ class Device:
 #: What `refsim probe` shows of a device that no profile describes.
 FOUND = SimpleNamespace(
     device="Mali-G715 (Immortalis)", driver="v1.r38p1-01eac0.c1a71ccca2acf211eb87c5db5322f569",
-    to_profile=lambda: None, as_json=dict, remarks=lambda: ["denormals are flushed in some places only"],
+    to_profile=lambda: None, as_json=dict, remarks=["denormals are flushed in some places only"],
     rows=lambda: [("denormal inputs", ", ".join(f"{op} flushed" for op in ("add", "multiply", "divide", "convert")))],
 )  # fmt: skip
 
@@ -191,10 +195,10 @@ def too_long(lines: list[str], width: int) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_what_lower_prints_fits(width: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
-    lower.print_text("m.pt2", LOWERED, None)
+    show(LOWERED.text())
     narrow = capsys.readouterr().out.splitlines()
     monkeypatch.delenv("COLUMNS")
-    lower.print_text("m.pt2", LOWERED, None)
+    show(LOWERED.text())
     whole = capsys.readouterr().out.splitlines()
     assert not too_long(narrow, width) and words(narrow) <= words(whole)
     assert narrow.count("") == whole.count("")
