@@ -22,6 +22,7 @@ LEAST_SCORE = 0.25
 LEAST_INFERRED = 0.8
 PADDING = "padding leaked"  # the first suspect where every element is right
 NOTHING = "nothing written"  # which edit of a kernel leaves all stores out is a guess
+NO_CLAMP = "no clamp"  # simpler than another order of clamps that gives the same bytes
 #: A cause is weak if it contradicts more right cells than this share of what it explains,
 MOST_CONTRADICTED = 0.1
 #: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
@@ -145,17 +146,18 @@ def causes(ev: Evidence, seconds: float) -> list[Cause]:
         return []
     elements = _scope(ev).elements
     found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
-    found = _with_edits(found, _edits(ev, seconds))
+    known = any(_worse(cause) <= _BEST_ELEMENTS for cause in found)
+    found = _with_edits(found, _edits(ev, seconds, known))
     # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
-def _edits(ev: Evidence, seconds: float) -> list[tuple[Cause, Found]]:
+def _edits(ev: Evidence, seconds: float, known: bool) -> list[tuple[Cause, Found]]:
     """The best edits of the kernel, each of another class."""
     judged = [
         (replace(cause, place=edit.told()[1]), edit)
-        for edit in search.edits(ev, seconds)
+        for edit in search.edits(ev, seconds, known)
         if (cause := judge(ev, edit.name, edit.prediction)) is not None and cause.score >= LEAST_SCORE
     ]
     best: dict[str, tuple[Cause, Found]] = {}
@@ -172,7 +174,11 @@ def _with_edits(found: list[Cause], edits: list[tuple[Cause, Found]]) -> list[Ca
     for cause, edit in edits:
         if cause.exact and not cause.where and same:
             first = min(same, key=_worse)
-            named[first.name] = replace(first, place=edit.told(first.name)[1])
+            placed = replace(first, place=edit.told(first.name)[1])
+            if edit.name == NO_CLAMP:
+                named = {NO_CLAMP if key == first.name else key: row for key, row in named.items()}
+                placed = replace(placed, name=NO_CLAMP, detail=edit.prediction.detail)
+            named[placed.name] = placed
         elif cause.name not in named or _worse(cause) < _worse(named[cause.name]):
             named[cause.name] = cause
     return list(named.values())
@@ -185,6 +191,8 @@ def _least(cause: Cause) -> float:
 Rank = tuple[bool, float, bool, bool, bool, bool]
 #: No prediction ranks better: it is exact, and no part of it was chosen to fit.
 _BEST: Rank = (False, -1.0, False, False, False, False)
+#: The same, but for the padding.
+_BEST_ELEMENTS: Rank = (False, -1.0, False, False, False, True)
 
 
 def _worse(cause: Cause) -> Rank:

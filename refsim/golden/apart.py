@@ -10,6 +10,7 @@ from typing import Annotated
 
 import numpy as np
 
+from refsim.bytediff import search
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.hypotheses import ALL
@@ -280,4 +281,5 @@ def _predicted(
                 for prediction in hypothesis.find(view):
                     if prediction.detail == cause.detail and not (prediction.fitted or prediction.inferred):
                         return np.where(defined, prediction.cells, 0)
-    return None
+    found = search.again(ev, cause.name, cause.detail)
+    return None if found is None else np.where(defined, found, 0)

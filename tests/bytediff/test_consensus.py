@@ -54,8 +54,10 @@ def test_a_single_case_reads_as_the_diff_does() -> None:
     found = agreed([report])
     assert [str(row) for row in found] == list(map(str, found_in_order(report)))
     detail = report.causes[0].detail
-    assert plain(found[0]) == {
-        "name": "border padded with 0", "detail": detail, "place": None, "exact": 1, "seen": 1, "of": 1,
+    told, place = plain(found[0]), report.causes[0].place
+    assert place is not None and told.pop("place")["edit"] == place.edit
+    assert told == {
+        "name": "border padded with 0", "detail": detail, "exact": 1, "seen": 1, "of": 1,
         "forms": [{"detail": detail, "exact": 1}],
     }  # fmt: skip
     assert agreed([]) == []

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.invocations import work_items
+from refsim.bytediff.search.device import DeviceEdit, Loaded
 from refsim.bytediff.search.rewrite import BEHIND
 from refsim.bytediff.search.schema import Entry, KernelEdit, KernelSchema, schema_of
 from refsim.core.launch import Launch, Triple
+from refsim.core.push import PushWords, Words
 from refsim.ops.base.arg import Kind
+from refsim.ops.base.registry import kernel_of
 from refsim.ops.base.spec import Call
 
 
@@ -111,13 +114,31 @@ class Bench:
         self.produced: dict[str, Produced] = {}
         #: About how many steps of loops all items of the last step take, and whether an intermediate word was missing.
         self.cost, self.missed = 0, False
+        #: What the kernels are launched with otherwise, if anything.
+        self.device: DeviceEdit | None = None
 
-    def choose(self, number: int, edit: KernelEdit | None = None, entry: Entry | None = None) -> None:
-        """Edit the kernel of one step; without an edit the right kernels again."""
+    def choose(
+        self,
+        number: int,
+        edit: KernelEdit | None = None,
+        entry: Entry | None = None,
+        device: DeviceEdit | None = None,
+    ) -> None:
+        """Edit the kernel of one step, or what kernels are launched with; without an edit all is right again."""
         self.steps[number].schema.select(edit, entry)
+        self.device = device
         if not self.produced:
             self.produced = {step.output: Produced(self, step, at) for at, step in enumerate(self.steps[:-1])}
         self.forget()
+
+    def launched(self, number: int, device: DeviceEdit | None) -> tuple[Sequence[int], Sequence[int]]:
+        """Specialization and push words of a step."""
+        step = self.steps[number]
+        if device is None or not device.holds(number):
+            return step.spec, step.push
+        rows = kernel_of(step.launch.shader)
+        spec, push = _changed(rows.spec, step.spec, device.spec), _changed(rows.push, step.push, device.push)
+        return tuple(spec), tuple(push)
 
     def forget(self) -> None:
         """Let intermediate words be made again, by the kernels as they are now."""
@@ -130,9 +151,26 @@ class Bench:
         step = self.steps[number]
         out = Out()
         out.size = step.launch.out.words
-        given = [self.produced[name] if name in self.produced else self.words[name] for name in step.inputs]
-        step.schema.run([item], step.spec, step.push, *given, out)
+        given: list[Any] = [
+            self.produced[name] if name in self.produced else self.words[name] for name in step.inputs
+        ]
+        spec, push = self.launched(number, self.device)
+        if self.device is not None and self.device.holds(number):
+            read = self.device.read
+            given = [
+                Loaded(words, read[name]) if name in read else words
+                for name, words in zip(step.inputs, given, strict=True)
+            ]
+        step.schema.run([item], spec, push, *given, out)
         return out
+
+
+def _changed(row: Words, held: Sequence[int], changes: Mapping[str, int]) -> Iterator[int]:
+    """Words, some of which are others, as int32 or as they are."""
+    for name, word in zip(row.names, held, strict=True):
+        other = changes.get(name, word)
+        signed = name in changes and isinstance(row, PushWords)
+        yield (other + (1 << 31) & 0xFFFFFFFF) - (1 << 31) if signed else other
 
 
 def _read(call: Call) -> list[Any]:

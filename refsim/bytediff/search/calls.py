@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from refsim.bytediff.search.site import Alternative, KernelSite, call, similar, times
+from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, similar, times
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
@@ -36,10 +36,8 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         func: ast.expr = ast.parse(other, mode="eval").body
         yield Alternative(ast.Call(func, node.args[:count], []), "call")
     if name in ("np.maximum", "np.minimum") and len(node.args) == 2:
-        bounds = {"0": call("np.float32", ast.Constant(0.0))}
-        yield from (
-            Alternative(ast.Call(node.func, [node.args[0], b], []), "bound", 1) for b in bounds.values()
-        )
+        bounds = [call("np.float32", ast.Constant(0.0)), *_real_zero(site)]
+        yield from (Alternative(ast.Call(node.func, [node.args[0], b], []), "bound", 1) for b in bounds)
     if name in ("lane", "insert"):
         word, lane, *rest = node.args
         turned = (ast.BinOp(ast.Constant(3), ast.Sub(), lane), *(_other_lane(lane, by) for by in (1, 2)))
@@ -56,11 +54,52 @@ def called(site: KernelSite) -> Iterator[Alternative]:
     if name in ("f32", "requant", "mul_add", "np.float32", "as_f32"):
         yield Alternative(call("edit_half", node), "type", 1)
     if name == "clamp" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Add):
-        yield Alternative(ast.BinOp(node, ast.Sub(), node.args[0].right), "subtracted")
+        added: ast.BinOp = node.args[0]
+        yield Alternative(ast.BinOp(node, ast.Sub(), added.right), "subtracted")
+        first = ast.Call(node.func, [added.left, *node.args[1:]], [])
+        both = ast.Call(node.func, [ast.BinOp(first, ast.Add(), added.right), *node.args[1:]], [])
+        yield Alternative(both, "clamped twice")
     if name == "mul_add":
         yield from _products(site)
     if name == "range":
         yield from _ranges(node)
+
+
+def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
+    """What a function returns, with all lanes of one word as unsigned bytes; or a byte without its sign."""
+    inner = site.node.left if isinstance(site.node, ast.BinOp) and isinstance(site.node.op, ast.Sub) else None
+    if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.BitXor):  # (byte ^ 128) - 128
+        yield Alternative(inner.left, "unsigned")
+    if not any(isinstance(node, ast.Return) and node.value is site.node for node in ast.walk(site.tree)):
+        return
+    called = (node for node in ast.walk(site.node) if isinstance(node, ast.Call))
+    words = [site.names.text(node.args[0]) for node in called if site.called(node) == "lane"]
+    for word in dict.fromkeys(words):
+        if words.count(word) > 1:
+            yield Alternative(_Unsigned(site, word).visit(cloned(site.node)), "unsigned")
+
+
+class _Unsigned(ast.NodeTransformer):
+    def __init__(self, site: KernelSite, word: str) -> None:
+        self.site, self.word = site, word
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if self.site.called(node) != "lane" or self.site.names.text(node.args[0]) != self.word:
+            return self.generic_visit(node)
+        return ast.BinOp(node, ast.BitAnd(), ast.Constant(255))
+
+
+def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
+    """What the byte 0 stands for, where a function knows a zero point with its scale, or the inverse of that."""
+    names = [argument.arg for argument in site.tree.args.args]
+    zero = next((name for name in names if name.endswith("zp")), None)
+    if zero is not None:
+        less = call("np.float32", ast.UnaryOp(ast.USub(), ast.Name(zero, ast.Load())))
+        for name in names:
+            if name == "inv":
+                yield ast.BinOp(less, ast.Div(), ast.Name(name, ast.Load()))
+            elif name.endswith("scale"):
+                yield times(less, ast.Name(name, ast.Load()))
 
 
 def _other_lane(lane: ast.expr, by: int) -> ast.expr:

@@ -167,6 +167,8 @@ _DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for
 def local(site: KernelSite) -> Iterator[Alternative]:
     """A variable: others that were set before and sound like it."""
     node: ast.Name = site.node
+    if node.id == "bias" and any(argument.arg == "in_scale" for argument in site.tree.args.args):
+        yield Alternative(times(node, ast.Name("in_scale", ast.Load())), "scaled bias", 1)
     found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
     for other in found[-MOST_NAMES:]:
         yield Alternative(ast.Name(other, ast.Load()), "name")
@@ -209,6 +211,9 @@ def index(site: KernelSite) -> Iterator[Alternative]:
         for op in (ast.Add(), ast.Sub())
     )
     base = ast.unparse(node.value)
+    if base == "acc":
+        for held in ("edit_saturated16", "edit_wrapped16", "edit_half_sum"):
+            yield Alternative(call(held, node), "type", 2)
     if base not in ("push", "spec", "meta"):
         yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
 

@@ -88,6 +88,12 @@ def saturated16(value: Any) -> Any:
     return min(max(value, -32768), 32767)
 
 
+def half_sum(value: Any) -> Any:
+    """An integer rounded to binary16; what is infinite there saturates any output."""
+    held = float(np.float16(value))
+    return int(min(max(held, -(1 << 30)), 1 << 30))
+
+
 def half_up(value: Any) -> Any:
     """Rounded, halves upwards."""
     return np.floor(value + np.float32(0.5))
@@ -100,5 +106,5 @@ def half_away(value: Any) -> Any:
 
 #: The names that edits use for these.
 ADDED: dict[str, Callable[..., Any]] = {
-    f"edit_{f.__name__}": f for f in (half, wrapped16, saturated16, half_up, half_away)
+    f"edit_{f.__name__}": f for f in (half, half_sum, wrapped16, saturated16, half_up, half_away)
 } | {"edit_fused": qmath.fused}

@@ -15,8 +15,10 @@ from operator import index
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.search import launched, loaded
 from refsim.bytediff.search.bench import Bench
-from refsim.bytediff.search.schema import Entry, KernelEdit
+from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.device import DeviceEdit
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
 
@@ -27,9 +29,12 @@ MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 2, 3
 TIMES, PLAIN_STEPS = 4, 20_000
 #: So many places of a kernel are computed within a second on a usual machine; a call of it costs so many more. A
 #: machine that is slower by the last number is waited for.
-PLACES_PER_SECOND, EACH_CALL, SLOWER = 30_000_000, 600, 2.5
+PLACES_PER_SECOND, EACH_CALL, SLOWER = 30_000_000, 600, 6.0
 #: A search in which no edit gave any wrong word yet ends after this share of its time: few find one later.
 HOPELESS = 0.5
+#: Edits are tried for this share of the time; what is left is for whole buffers. Where the cause is known, its line
+#: in a kernel is worth so many places.
+TRIED, LINES = 0.8, PLACES_PER_SECOND
 #: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
 SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
@@ -40,17 +45,8 @@ MOST_EVERY, MOST_CONFIRMED = 400, 40
 _ORDER = (
     "compare", "condition", "constant", "operand", "name", "order", "call", "fused", "relu", "bound", "unsigned",
     "lanes", "loop", "index", "arguments exchanged", "operands exchanged", "values exchanged", "operator", "sign",
-    "type", "rounded up", "subtracted", "statement",
+    "type", "rounded up", "subtracted", "clamped twice", "scaled bias", "statement",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """An edit of the kernel of one step; with ``entry`` only where that place of the kernel leads to it."""
-
-    step: int
-    edit: KernelEdit
-    entry: Entry | None = None
 
 
 @dataclass(frozen=True)
@@ -73,15 +69,18 @@ class EditSearch:
     """The search for the edit that gives one buffer, as long as a usual machine takes ``seconds`` for it.
 
     Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
-    many), or they write elsewhere (``moved``, with how often that may be so).
+    many), or they write elsewhere (``moved``, with how often that may be so). Where the cause is ``known``, the search
+    is for its line.
     """
 
     ev: Evidence
     seconds: float = 10.0
+    known: bool = False
     whole: list[Candidate] = field(default_factory=list)
     inside: list[Candidate] = field(default_factory=list)
     parts: list[tuple[int, Candidate]] = field(default_factory=list)
     moved: list[tuple[int, Candidate]] = field(default_factory=list)
+    confirmed: dict[Candidate, bool] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         words = {name: buffer.words for name, buffer in self.ev.inputs.items()}
@@ -91,12 +90,22 @@ class EditSearch:
         self.end = time.thread_time() + SLOWER * self.seconds
         #: How many places were computed, and about how many a work item takes.
         self.taken, self.places = 0, 0
+        #: How many places may be computed, and after how many no further edit is tried.
+        self.most = PLACES_PER_SECOND * self.seconds
+        self.end_at: float = LINES if self.known else self.most
         #: Whether an item of the edit at hand wrote words that are not its own.
         self.wandered = False
 
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
         seen = self._measured()
+        for device in self._devices():
+            if self._late:
+                break
+            self._try(Candidate(0, device=device))
+        self.bench.choose(0)
+        if any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
+            self.end_at = self.taken + LINES
         for at in reversed(range(self.last + 1)):
             for candidate in self._candidates(at, seen[at]):
                 if self._late:
@@ -115,31 +124,46 @@ class EditSearch:
         rest = [*self.inside[:MOST_INSIDE], *parts[:MOST_PARTS]]
         yield from self._predicted(rest if cheap else filter(self._promising, rest))
 
+    def _devices(self) -> Iterator[DeviceEdit]:
+        """The edits of what the kernels are launched with, and of what they read."""
+        previous = None if self.ev.previous is None else self.ev.previous.call
+        yield from launched.edits(self.bench.steps, previous)
+        yield from loaded.edits(self.bench.steps, self.ev.others, previous)
+
+    def _choose(self, row: Candidate) -> None:
+        self.bench.choose(row.step, row.edit, row.entry, row.device)
+
     @property
     def _late(self) -> bool:
-        share = 1.0 if self.whole or self.inside or self.parts or self.moved else HOPELESS
-        return self.taken > share * PLACES_PER_SECOND * self.seconds or time.thread_time() > self.end
+        """Whether no further edit is tried."""
+        share = TRIED if self.whole or self.inside or self.parts or self.moved else HOPELESS
+        return self.taken > min(self.end_at, share * self.most) or time.thread_time() > self.end
+
+    @property
+    def _over(self) -> bool:
+        """Whether nothing more is computed."""
+        return self.taken > self.most or time.thread_time() > self.end + self.seconds
 
     def _promising(self, row: Candidate) -> bool:
         """Whether an edit gives some of the items of a sample that the right kernel does not give."""
         every = self.witnesses.every
         sample = every[:: -(-len(every) // SAMPLED)]
 
-        def fitting(edit: KernelEdit | None, entry: Entry | None) -> list[bool]:
-            self.bench.choose(row.step, edit, entry)
+        def fitting(row: Candidate) -> list[bool]:
+            self._choose(row)
             return [self._fit(witness) is Fit.YES for witness in sample]
 
-        right, found = fitting(None, None), fitting(row.edit, row.entry)
+        right, found = fitting(Candidate(row.step)), fitting(row)
         self.bench.choose(row.step)
         gained = sum(now and not before for before, now in zip(right, found, strict=True))
         return gained >= LEAST_GAIN * (len(sample) - sum(right))
 
     def _predicted(self, rows: Iterable[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
-        for row in rows:
-            if self._late:
+        for number, row in enumerate(rows):
+            if number and self._over:
                 return
             fills, actual = self.witnesses.fills, self.ev.actual.words
-            words = predicted(self.bench, row.step, row.edit, row.entry, fills, actual, PLAIN_STEPS)
+            words = predicted(self.bench, row, fills, actual, PLAIN_STEPS)
             if words is not None:
                 yield Survivor(row, words, alike)
 
@@ -167,25 +191,22 @@ class EditSearch:
 
     def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
-        schema, found = self.bench.steps[at].schema, list[Candidate]()
+        schema, found = self.bench.steps[at].schema, list[tuple[tuple[bool, bool, int, int], Candidate]]()
         for edit in schema.edits:
             if edit.made.wants & seen.get(edit.copy.at[edit.old][0].number, 0):
-                found.append(Candidate(at, edit))
-                found += [Candidate(at, edit, entry) for entry in schema.alone(edit)]
-
-        def order(row: Candidate) -> tuple[bool, bool, int, int]:
-            moves, kind = schema.moves(row.edit, row.entry), _ORDER.index(row.edit.made.kind)
-            return moves, row.entry is not None, kind, row.edit.number
-
-        return sorted(found, key=order)
+                for entry in (None, *schema.alone(edit)):
+                    moves, kind = schema.moves(edit, entry), _ORDER.index(edit.made.kind)
+                    order = (moves, entry is not None, kind, edit.number)
+                    found.append((order, Candidate(at, edit, entry)))
+        return [row for _, row in sorted(found, key=lambda row: row[0])]
 
     def _try(self, row: Candidate) -> None:
         """Run an edit on the witnesses, wrong ones first; it is kept if it gives some of them."""
         self.wandered = False
-        self.bench.choose(row.step, row.edit, row.entry)
+        self._choose(row)
         wrong, right = self.witnesses.wrong, self.witnesses.right
         first = self._fit(wrong[0])
-        if self.bench.steps[row.step].schema.moves(row.edit, row.entry):
+        if self._moves(row):
             some = [first, *(self._fit(witness) for witness in (*wrong[1:2], *right[:1]))]
             if self.wandered:  # what an item writes may be written again by another one
                 self.moved.append((sum(some), row))
@@ -206,12 +227,19 @@ class EditSearch:
         else:
             self.whole.append(row)
 
+    def _moves(self, row: Candidate) -> bool:
+        """Whether an edit may change the place of what is written."""
+        if row.device is not None:
+            return row.device.moves
+        return row.edit is not None and self.bench.steps[row.step].schema.moves(row.edit, row.entry)
+
     def _fits_all(self, row: Candidate) -> bool:
         """Whether an edit gives what every item writes, or a sample of these."""
-        self.bench.choose(row.step, row.edit, row.entry)
-        found = not self._late and all(self._fit(witness) is Fit.YES for witness in self.witnesses.every)
-        self.bench.choose(row.step)
-        return found
+        if row not in self.confirmed and not self._over:
+            self._choose(row)
+            self.confirmed[row] = all(self._fit(witness) is Fit.YES for witness in self.witnesses.every)
+            self.bench.choose(row.step)
+        return self.confirmed.get(row, False)
 
     def _fit(self, witness: Witness) -> Fit:
         """Whether the chosen edit makes a work item write what the buffer holds."""

@@ -206,8 +206,9 @@ class KernelSchema:
         found: Callable[..., Any] = self.namespace[self.kernel.name]
         return found
 
-    def built(self, edit: KernelEdit, entry: Entry | None = None) -> Callable[..., Any]:
+    def built(self, edit: KernelEdit | None, entry: Entry | None = None) -> Callable[..., Any]:
         """The kernel with one edit, compiled. Only the edited function and its callers are made again."""
+        number, edited = (-1, self.kernel) if edit is None else (edit.number, edit.copy)
         njit = jit.ready().njit(nogil=True, error_model="numpy", boundscheck=True)
         space = {**self.namespace, "np": np, **self.names.originals}
         space |= {name: njit(f) for name, f in ADDED.items()}
@@ -215,10 +216,10 @@ class KernelSchema:
         own = space if entry is None else dict(space)
 
         def add(where: dict[str, Any], copy: Copy) -> None:
-            tree = Rewrite(copy.at, "compiled", edit.number).visit(copy.tree)
+            tree = Rewrite(copy.at, "compiled", number).visit(copy.tree)
             where[copy.name] = njit(FunctionType(compiled(tree, copy.name), where))
 
-        for copy in self._callers(edit.copy, self.kernel if entry is None else entry.copy):
+        for copy in self._callers(edited, self.kernel if entry is None else entry.copy):
             if copy is not self.kernel:
                 add(own, copy)
         space |= {e.name: (own if entry in (e, None) else space)[e.copy.name] for e in self.entries}

@@ -55,7 +55,7 @@ class Names:
         """A node as its author wrote it."""
         if node is None:
             return ""
-        return ast.unparse(_Named(self.texts).visit(_cloned(node)))
+        return ast.unparse(_Named(self.texts).visit(cloned(node)))
 
 
 class _Named(ast.NodeTransformer):
@@ -66,14 +66,14 @@ class _Named(ast.NodeTransformer):
         return ast.Name(self.texts.get(node.id, node.id), node.ctx)
 
 
-def _cloned(node: ast.AST) -> ast.AST:
+def cloned(node: ast.AST) -> ast.AST:
     """A deep copy of a tree alone."""
     new = shallow.copy(node)
     for name, value in ast.iter_fields(node):
         if isinstance(value, list):
-            setattr(new, name, [_cloned(each) if isinstance(each, ast.AST) else each for each in value])
+            setattr(new, name, [cloned(each) if isinstance(each, ast.AST) else each for each in value])
         elif isinstance(value, ast.AST):
-            setattr(new, name, _cloned(value))
+            setattr(new, name, cloned(value))
     return new
 
 

@@ -15,6 +15,7 @@ from refsim.bytediff.search import calls, expressions
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
+    ((ast.BinOp, ast.Tuple), calls.lanes_alike),
     (ast.BinOp, expressions.order),
     (ast.BinOp, expressions.binary),
     (ast.Compare, expressions.compare),

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
+from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.device import loaded
 from refsim.bytediff.search.rewrite import BEHIND
-from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
 from refsim.ops.base.registry import kernel_of
 
 
 def predicted(
-    bench: Bench,
-    number: int,
-    edit: KernelEdit,
-    entry: Entry | None,
-    fills: tuple[int, ...],
-    actual: np.ndarray,
-    limit: int,
+    bench: Bench, row: Candidate, fills: tuple[int, ...], actual: np.ndarray, limit: int
 ) -> np.ndarray | None:
-    """The words of the output buffer if the kernel of one step had an edit; None if it fails.
+    """The words of the output buffer if a candidate were true; None if its kernel fails.
 
     ``limit``: more steps of loops are not taken in plain Python. ``fills`` are what words may hold that nobody wrote.
     """
     held: dict[str, np.ndarray] = {}
     for at, step in enumerate(bench.steps):
-        if at < number:
-            inputs = _given(bench, step, held)
-            held[step.output] = _right(step, inputs)
-            continue
-        words, written = _run(bench, step, edit if at == number else None, entry, held, limit)
+        inputs = {name: held[name] if name in held else bench.arrays[name] for name in step.inputs}
+        words, written = _run(bench, at, row, inputs, limit)
         if words is None:
             return None
         if at == len(bench.steps) - 1:
@@ -42,47 +35,43 @@ def predicted(
     return None
 
 
-def _given(bench: Bench, step: Step, held: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: held[name] if name in held else bench.arrays[name] for name in step.inputs}
-
-
-def _right(step: Step, inputs: dict[str, Any]) -> np.ndarray:
-    """The words of a step's output by the right kernel."""
-    return _compiled(kernel_of(step.launch.shader).run, step, inputs)[0]
-
-
 def _run(
-    bench: Bench,
-    step: Step,
-    edit: KernelEdit | None,
-    entry: Entry | None,
-    held: dict[str, np.ndarray],
-    limit: int,
+    bench: Bench, at: int, row: Candidate, inputs: dict[str, np.ndarray], limit: int
 ) -> tuple[np.ndarray | None, np.ndarray]:
     """(words, which were written) of one step; no words if it fails."""
-    inputs = _given(bench, step, held)
-    if edit is None:
-        return _compiled(kernel_of(step.launch.shader).run, step, inputs)
-    nothing = np.zeros(0, bool)
+    step, device = bench.steps[at], row.device
+    edited = row.edit is not None and at == row.step
+    if device is not None and device.holds(at):
+        edited = True
+        inputs = {
+            name: loaded(words, device.read[name]) if name in device.read else words
+            for name, words in inputs.items()
+        }
+    launch = bench.launched(at, device)
+    if not edited:
+        return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
         if bench.cost <= limit:
-            return _plain(step, edit, entry, inputs, limit)
+            return _plain(step, row, launch, inputs, limit)
         padded = {name: np.append(array, np.zeros(BEHIND, np.int32)) for name, array in inputs.items()}
-        return _compiled(step.schema.built(edit, entry), step, padded)
+        return _compiled(step.schema.built(row.edit, row.entry), step, launch, padded)
     except Exception:  # whatever stops a wrong kernel: it predicts nothing
-        return None, nothing
+        return None, np.zeros(0, bool)
+
+
+Launched = tuple[Sequence[int], Sequence[int]]
 
 
 def _plain(
-    step: Step, edit: KernelEdit, entry: Entry | None, inputs: dict[str, Any], limit: int
+    step: Step, row: Candidate, launch: Launched, inputs: dict[str, Any], limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
     schema = step.schema
     out = Out()
     out.size = step.launch.out.words
-    schema.select(edit, entry)
+    schema.select(row.edit, row.entry)
     schema.left[0] = 4 * limit
     try:
-        schema.run(step.items, step.spec, step.push, *(ReadWords.of(array) for array in inputs.values()), out)
+        schema.run(step.items, *launch, *(ReadWords.of(array) for array in inputs.values()), out)
     finally:
         schema.select(None)
     words, written = np.zeros(out.size, np.int64), np.zeros(out.size, bool)
@@ -92,10 +81,12 @@ def _plain(
     return words.astype(np.uint32).view(np.int32), written
 
 
-def _compiled(kernel: Any, step: Step, inputs: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+def _compiled(
+    kernel: Any, step: Step, launch: Launched, inputs: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray]:
     jit.ready()
     x, y, z = step.launch.reached
-    spec, push = np.array(step.spec, np.int64), np.array(step.push, np.int32)
+    spec, push = np.array(launch[0], np.int64), np.array(launch[1], np.int32)
     found = []
     for before in (0, -1):
         out = np.full(step.launch.out.words, before, np.int32)

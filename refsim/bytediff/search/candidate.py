@@ -1,0 +1,21 @@
+"""What a search tries: an edit of a kernel, or of what the kernels are launched with and read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from refsim.bytediff.search.device import DeviceEdit
+from refsim.bytediff.search.schema import Entry, KernelEdit
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """An edit of the kernel of one step; with ``entry`` only where that place of the kernel leads to it.
+
+    Or a ``device`` edit: the kernels are right, and launched with other words, or they read others.
+    """
+
+    step: int
+    edit: KernelEdit | None = None
+    entry: Entry | None = None
+    device: DeviceEdit | None = None

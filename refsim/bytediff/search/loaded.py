@@ -1,0 +1,419 @@
+"""Edits of the words that a kernel reads: bytes in another order, words of other places, constants left out or stale.
+
+A buffer is edited by what its words hold: bytes, nibbles, whole numbers or floats. No operator is known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import permutations
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.search.bench import Step, steps_of
+from refsim.bytediff.search.device import DeviceEdit, Read, bits, real
+from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.epilogue import PER_CHANNEL
+from refsim.ops.base.int4 import HALVES, PAIRS, NibbleBlocks
+from refsim.ops.base.spec import Call
+from refsim.ops.base.traits import Family
+
+Told = Iterator[tuple[str, str, Read]]
+BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
+#: Arguments that are one number for each channel or row -> (class if it is another number, class if it is 0).
+_PER_CHANNEL = {
+    "weight_sums": ("channel constants misplaced", "zero point not folded"),
+    "zp": ("zero point of rows", "zero point of rows"),
+    "bias": ("channel constants misplaced", "bias left out"),
+    "scale": ("scale of rows", "scale changed"),
+}
+_MISPLACED = ("channel constants misplaced", "scale changed")
+
+
+def edits(steps: list[Step], others: Mapping[str, np.ndarray], previous: Call | None) -> Iterator[DeviceEdit]:
+    """The edits of every buffer that a dispatch of a call reads."""
+    given = {
+        "input": [row for row in _buffers(steps) if row[2].kind is Kind.INPUT],
+        "constant": [row for row in _buffers(steps) if row[2].kind is Kind.CONST],
+    }
+    for number, name, arg, holds in (*given["constant"], *given["input"]):
+        step = steps[number]
+        for found, detail, read in _read(step, arg, holds):
+            yield DeviceEdit(found, f"{name} {detail}", read={name: read}, only=number)
+        if arg.kind is Kind.INPUT:
+            yield from _foreign(number, name, others)
+    for number, step in enumerate(steps):
+        names = [name for at, name, _, _ in given["constant"] if at == number and name in PER_CHANNEL]
+        if names:
+            yield from _vectors(number, step, names)
+    yield from _inputs_exchanged(steps, others)
+    held = {name: step for number, name, arg, _ in given["constant"] if (step := steps[number])}
+    for name, other in permutations(held, 2):
+        if held[name] is held[other]:
+            words = held[other].call.words(other)
+            read = _words_of(words)
+            yield DeviceEdit(_misplaced(name), f"{name} read from the words of {other}", read={name: read})
+    for before in () if previous is None else steps_of(previous):
+        stale = {
+            name: _words_of(before.call.words(name))
+            for name in held
+            if before.call.consts.get(name) is not None and held[name].call.consts.get(name) is not None
+        }
+        vectors = {name: read for name, read in stale.items() if name in PER_CHANNEL}
+        for chosen in (stale, vectors, *({name: read} for name, read in stale.items())):
+            if chosen:
+                yield DeviceEdit("stale constant", f"{', '.join(chosen)} of the call before", read=chosen)
+
+
+def _buffers(steps: list[Step]) -> list[tuple[int, str, Arg, str]]:
+    """(dispatch, name of the buffer, argument, what its words hold) of all that is read."""
+    found = []
+    for number, step in enumerate(steps):
+        args = [arg for arg in step.call.op.args if arg.kind in (Kind.INPUT, Kind.CONST)]
+        for name, arg in zip(step.inputs, args, strict=True):
+            if arg.kind is Kind.INPUT:
+                found.append((number, name, arg, _kind(step.call.descs[arg.name].dtype)))
+            elif (value := step.call.consts[arg.name]) is not None:
+                packed = step.call.op.int4 is not None and arg.name == "weight"
+                found.append((number, name, arg, NIBBLES if packed else _kind(value.dtype)))
+    return found
+
+
+def _kind(dtype: Any) -> str:
+    return {"int8": BYTES, "uint8": BYTES, "float32": REAL}.get(np.dtype(dtype).name, WHOLE)
+
+
+def _misplaced(name: str) -> str:
+    return _PER_CHANNEL.get(name, _MISPLACED)[0]
+
+
+def _read(step: Step, arg: Arg, holds: str) -> Told:
+    """(class, in words, what is found) of one buffer."""
+    if holds is NIBBLES:
+        yield from _nibbles(step)
+    if holds in (BYTES, NIBBLES):
+        yield from _bytes()
+    if arg.name == "weight" and holds is BYTES:
+        yield from _weights(step)
+    if arg.name == "weight_sums":
+        yield from _sums(step)
+    if arg.kind is Kind.CONST and arg.name != "weight":
+        yield from _constants(arg.name, holds, 0 if step.call.op.int4 is None else step.call.out.shape[-1])
+    elif arg.kind is Kind.INPUT:
+        yield from _rows(step, arg, holds)
+        yield from _shares(step, arg, holds)
+        near = "input read at a neighbour"
+        yield from ((near, f"read {by:+d} word away", _rolled(by)) for by in (1, -1, 4, -4))
+        yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
+
+
+# --- bytes of words ---------------------------------------------------------------------------------------
+
+
+def _bytes() -> Told:
+    rotated = [[(k - by) % 4 for k in range(4)] for by in (1, 2, 3)]
+    for by, order in enumerate(rotated, 1):
+        yield "lanes rotated", f"read with lanes rotated by {by}", _in_order(order)
+    yield "byte order", "read with bytes reversed", _in_order([3, 2, 1, 0])
+    yield "byte order", "read with bytes in pairs exchanged", _in_order([1, 0, 3, 2])
+    yield "unsigned lanes", "read with the sign bit of each byte flipped", _flipped(0x80808080)
+    turned = "block transposed"
+    yield turned, "read with 4 x 4 blocks transposed", _transposed
+    yield turned, "read at the first word of each block of 4", lambda words, at, size: words[at // 4 * 4]
+
+
+def _in_order(order: list[int]) -> Read:
+    return lambda words, at, size: _joined([words[at] >> 8 * k for k in order])
+
+
+def _joined(parts: list[Any]) -> Any:
+    """A word of the lowest bytes of four numbers."""
+    word = parts[0] & 255
+    for k, part in enumerate(parts[1:], 1):
+        word = word | (part & 255) << 8 * k
+    return word
+
+
+def _flipped(mask: int) -> Read:
+    return lambda words, at, size: words[at] ^ mask
+
+
+def _transposed(words: Any, at: Any, size: int) -> Any:
+    """The byte of each of four neighbouring words."""
+    first, lane = at // 4 * 4, 8 * (at % 4)
+    return _joined([words[first + k] >> lane for k in range(4)])
+
+
+def _rolled(by: int) -> Read:
+    return lambda words, at, size: words[(at + by) % size]
+
+
+def _words_of(other: np.ndarray) -> Read:
+    """The words of another buffer, and its own behind them."""
+    held = np.append(other.astype(np.int64), 0)
+    last = len(other)
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        if isinstance(at, np.ndarray):
+            return np.where(at < last, held[np.minimum(at, last)], np.asarray(words)[at])
+        return int(held[at]) if at < last else words[at]
+
+    return read
+
+
+def _foreign(number: int, name: str, others: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:
+    for other, raw in others.items():
+        if other != f"input {name}" and len(raw) >= 4:
+            words = np.frombuffer(np.ascontiguousarray(raw).tobytes()[: len(raw) // 4 * 4], np.int32)
+            detail = f"{name} held {other} when it was read"
+            yield DeviceEdit("stale or foreign buffer", detail, read={name: _words_of(words)}, only=number)
+
+
+def _inputs_exchanged(steps: list[Step], others: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:
+    """Two inputs of bytes bound in each other's place."""
+    inputs = [row for row in _buffers(steps) if row[3] is BYTES and row[2].kind is Kind.INPUT]
+    for number in range(len(steps)):
+        given = [name for at, name, _, _ in inputs if at == number]
+        raw = {name: others.get(f"input {name}") for name in given}
+        if len(given) == 2 and all(words is not None for words in raw.values()):
+            words = [np.frombuffer(np.ascontiguousarray(raw[name]).tobytes(), np.int32) for name in given]
+            read = dict(zip(given, map(_words_of, reversed(words)), strict=True))
+            yield DeviceEdit("operands exchanged", f"{' and '.join(given)} exchanged", read=read, only=number)
+
+
+# --- weights ----------------------------------------------------------------------------------------------
+
+
+def _nibbles(step: Step) -> Told:
+    wrong = "nibbles read wrong"
+    low = 0x0F0F0F0F
+    yield (
+        wrong,
+        "read with the two nibbles of a byte exchanged",
+        lambda words, at, size: (words[at] & low) << 4 | words[at] >> 4 & low,
+    )
+    yield wrong, "read with a nibble's highest bit taken for its sign", _flipped(0x88888888)
+    yield wrong, "read without the highest bit of a nibble", lambda words, at, size: words[at] & 0x77777777
+    yield wrong, "read at the low nibble of a byte twice", lambda words, at, size: (words[at] & low) * 17
+    yield (
+        wrong,
+        "read at the high nibble of a byte twice",
+        lambda words, at, size: (words[at] >> 4 & low) * 17,
+    )
+    grouped = step.call.op.int4
+    if grouped is None:
+        return
+    values, _ = grouped.values(step.call)
+    for other, what in _laid_out(grouped.blocks):
+        yield "weights laid out for another kernel", what, _words_of(other.words(values))
+
+
+def _laid_out(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
+    for other in (HALVES, PAIRS):
+        if other is not own:
+            yield other, f"laid out in {other.name}, read in {own.name}"
+            mixed = NibbleBlocks(own.name, other.low, other.high, own.columns_first)
+            yield mixed, f"with the rows of a block in {other.name}"
+    turned = NibbleBlocks(own.name, own.low, own.high, not own.columns_first)
+    yield turned, f"with blocks stored {'rows' if own.columns_first else 'columns'} first"
+    exchanged = NibbleBlocks(own.name, own.high, own.low, own.columns_first)
+    yield exchanged, "with low and high nibbles exchanged in the words"
+
+
+_AXES = ("tap row", "tap column", "input word", "output channel")
+
+
+def _weights(step: Step) -> Told:
+    """Words of weights at other places: they lie [tap row][tap column][input word][output channel]."""
+    call, size = step.call, step.call.words("weight").size
+    kernel = getattr(call.params, "kernel_size", (1, 1))
+    outputs = -(-call.out.shape[call.op.channel_dim] // 4) * 4
+    inner = outputs // 4 if call.op.family is Family.DEPTHWISE else outputs
+    taps = kernel[0] * kernel[1] if size % (kernel[0] * kernel[1] * inner) == 0 else 1
+    if taps == 1:
+        kernel = (1, 1)
+    if size % (taps * inner):
+        return
+    dims, wrong = (*kernel, size // taps // inner, inner), "weights in another order"
+    for order in permutations(range(4)):
+        kept = [axis for axis in order if dims[axis] > 1]
+        if kept != sorted(kept):
+            what = " by ".join(_AXES[axis] for axis in kept)
+            yield wrong, f"stored {what}", _stored(dims, order)
+            yield wrong, f"read {what}", _ordered(dims, order)
+    for axes in ((0, 1), (0,), (1,)):
+        if any(dims[axis] > 1 for axis in axes):
+            what = " and ".join(f"{_AXES[axis]}s" for axis in axes)
+            yield wrong, f"read with {what} backwards", _backwards(dims, axes)
+    for by in (1, -1, 4, -4):
+        yield wrong, f"read {by:+d} words away", _rolled(by)
+    yield wrong, "read at the first word of each four", lambda words, at, size: words[at // 4 * 4]
+    if call.op.family is not Family.DEPTHWISE:
+        for turned, what in ((True, "x and y exchanged"), (False, "rows as long as the texture is high")):
+            yield wrong, f"texels fetched with {what}", _texels(dims, turned)
+
+
+def _places(dims: tuple[int, ...], at: Any) -> list[Any]:
+    found = []
+    for size in reversed(dims):
+        found.append(at % size)
+        at = at // size
+    return found[::-1]
+
+
+def _place(dims: tuple[int, ...], places: list[Any], order: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
+    at = 0
+    for axis in order:
+        at = at * dims[axis] + places[axis]
+    return at
+
+
+def _stored(dims: tuple[int, ...], order: tuple[int, ...]) -> Read:
+    """Words that lie in another order than the one in which they are read."""
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        there = dict(zip(order, _places(tuple(dims[axis] for axis in order), at), strict=True))
+        return words[_place(dims, [there[axis] for axis in range(len(dims))])]
+
+    return read
+
+
+def _ordered(dims: tuple[int, ...], order: tuple[int, ...]) -> Read:
+    """Words that are read in another order than the one in which they lie."""
+    return lambda words, at, size: words[_place(dims, _places(dims, at), order)]
+
+
+def _backwards(dims: tuple[int, ...], axes: tuple[int, ...]) -> Read:
+    def read(words: Any, at: Any, size: int) -> Any:
+        places = _places(dims, at)
+        for axis in axes:
+            places[axis] = dims[axis] - 1 - places[axis]
+        return words[_place(dims, places)]
+
+    return read
+
+
+def _texels(dims: tuple[int, ...], turned: bool) -> Read:
+    """Texels of four output channels, x: four channels, tap column; y: tap row, input word."""
+    rows, columns, depth, outputs = dims
+    height, width = rows * depth, outputs // 4 * columns
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        i, j, c, o = _places(dims, at)
+        y, x = i * depth + c, o // 4 * columns + j
+        texel = x * width + y if turned else y * height + x
+        inside = texel < height * width
+        y, x = texel * inside // width, texel * inside % width
+        to = _place(dims, [y // depth, x % columns, y % depth, x // columns * 4 + o % 4])
+        return words[to] * inside
+
+    return read
+
+
+# --- constants for each channel, inputs for each row --------------------------------------------------------
+
+
+def _constants(name: str, holds: str, group: int = 0) -> Told:
+    """One number for each channel; with a ``group`` for each of so many channels, and so for each group of them."""
+    misplaced, none = _PER_CHANNEL.get(name, _MISPLACED)
+    if group and name == "weight_sums":
+        none = "zero point of rows"
+    if group and "scale" in name:
+        misplaced = "scale of another group"
+        yield misplaced, "of the group before", _rolled(-group)
+        yield misplaced, "of the group behind", _rolled(group)
+        yield misplaced, "of the first group for all", lambda words, at, size: words[at % group]
+    yield from ((misplaced, what, read) for what, read in _MOVED.items())
+    yield none, "taken as 0", lambda words, at, size: 0 * at
+    if holds is REAL:
+        changed = "bias changed" if name == "bias" else "scale changed"
+        for what, scaled in (("doubled", 2.0), ("halved", 0.5), ("negated", -1.0)):
+            yield changed, what, _times(scaled)
+        yield changed, "taken as 1", lambda words, at, size: 0 * at + 0x3F800000
+    elif name == "weight_sums":
+        twice = "zero point of rows" if group else "zero point folded twice"
+        yield twice, "doubled", lambda words, at, size: 2 * words[at]
+        yield "zero point one off", "one too large", lambda words, at, size: words[at] + 1
+        yield "zero point one off", "one too small", lambda words, at, size: words[at] - 1
+        yield (
+            twice,
+            "negated: the zero point is added",
+            lambda words, at, size: -words[at],
+        )
+
+
+def _spread(factor: int) -> Read:
+    return lambda words, at, size: words[(factor * (at // 4) + at % 4) % size]
+
+
+#: What a kernel reads for a channel: the number of another one.
+_MOVED: dict[str, Read] = {
+    **{f"of the channel {by:+d} away": _rolled(by) for by in (1, -1, 4, -4)},
+    "of channel 0 for all": lambda words, at, size: words[0 * at],
+    "of each word's first channel": lambda words, at, size: words[at // 4 * 4],
+    **{f"of the channel {factor} * word + lane": _spread(factor) for factor in (0, 2, 3, 5, 8)},
+}
+
+
+def _vectors(number: int, step: Step, names: list[str]) -> Iterator[DeviceEdit]:
+    """All numbers of a channel taken from another one, or missing beyond the last whole word."""
+    whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4
+    missing = "missing beyond the last whole word of channels"
+    for what, read in {missing: lambda words, at, size: words[at] * (at < whole), **_MOVED}.items():
+        for chosen in (names, *([[name] for name in names] if what is missing else [])):
+            edit = dict.fromkeys(chosen, read)
+            yield DeviceEdit(_MISPLACED[0], f"{', '.join(chosen)} {what}", read=edit, only=number)
+
+
+def _sums(step: Step) -> Told:
+    """Weight sums that are not those of the output channels' own weights."""
+    right, stored = step.call.consts["weight_sums"], step.call.consts["weight"]
+    assert right is not None and stored is not None
+    found = "weight sums over the wrong dimension"
+    for axis in range(stored.ndim):
+        others = tuple(other for other in range(stored.ndim) if other != axis)
+        for what, dims in (
+            (f"all dims of the weights but {axis}", others),
+            (f"dim {axis} of the weights alone", axis),
+        ):
+            sums = np.resize(stored.sum(dims, dtype=np.int32).reshape(-1), right.shape)
+            if not np.array_equal(sums, right):
+                yield found, f"summed over {what}", _words_of(sums.reshape(-1))
+    everything = np.full(right.size, stored.sum(dtype=np.int32))
+    yield found, "summed over everything", _words_of(everything)
+
+
+def _times(factor: float) -> Read:
+    def read(words: Any, at: Any, size: int) -> Any:
+        with np.errstate(all="ignore"):
+            return bits(real(words[at]) * np.float32(factor))
+
+    return read
+
+
+def _shares(step: Step, arg: Arg, holds: str) -> Told:
+    """What some of the invocations that share the sum over a single row have summed is left out of it."""
+    count, row = step.launch.local[2], step.call.descs[arg.name]
+    if count == 1 or row.numel != row.shape[-1]:
+        return
+    number, each = np.arange(count), 1 if holds is BYTES else 4  # words that an invocation reads at once
+    found = "reduction too short" if holds is BYTES else "float sum too short"
+    half = 1
+    while half < count:
+        yield found, f"by the first {half} of {count} invocations alone", _heard(number < half, each)
+        upper = number % (2 * half) < half
+        yield found, f"without the upper half at step {half} of the reduction", _heard(upper, each)
+        half *= 2
+    for part in sorted({count - 1, count // 2}):
+        yield found, f"without the share of invocation {part} of {count}", _heard(number != part, each)
+
+
+def _heard(kept: np.ndarray, each: int) -> Read:
+    return lambda words, at, size: words[at] * kept[at // each % len(kept)]
+
+
+def _rows(step: Step, arg: Arg, holds: str) -> Told:
+    """An input with one number for each row, such as its scale."""
+    if arg.name in _PER_CHANNEL:
+        yield from _constants(arg.name, holds)

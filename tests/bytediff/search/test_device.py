@@ -1,0 +1,94 @@
+"""Right kernels that are launched with other words, or that read others: each class is named for what they write."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from refsim.bytediff import diff, search
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.search import launched, loaded, whole
+from refsim.bytediff.search.bench import Bench
+from refsim.bytediff.search.candidate import Candidate
+from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+
+_WINDOW = dict(kernel_size=(3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), activation="relu")
+CONV = Case(
+    "q8ta_conv2d_general", dict(in_scale=0.5, in_zp=11, out_scale=0.8, out_zp=-9, **_WINDOW),
+    {"x": ((2, 6, 11, 8), "4W4C")}, "4C1W", 5, {"out_channels": 7, "bias": True}, poison=True,
+)  # fmt: skip
+GROUPED = Case(
+    "linear_q4gsw", {"group_size": 16}, {"x": ((6, 64), "W")}, "W", 3, {"out_channels": 12, "bias": True}
+)
+#: Classes that the first edit of what is launched or read shows, by the case that shows them.
+SHOWN = (
+    (CONV, (
+        "zero point not folded", "zero point one off", "another tensor's quantization", "scale changed",
+        "stride or dilation", "padding offset", "edge of the input", "reduction too short", "H and W exchanged",
+        "weight sums over the wrong dimension", "channel constants misplaced", "weights in another order",
+        "input read at a neighbour", "truncation", "relu dropped or added",
+    )),
+    (GROUPED, (
+        "nibbles read wrong", "weights laid out for another kernel", "scale of another group", "order of float sums",
+    )),
+)  # fmt: skip
+#: So many elements are wrong at least.
+ENOUGH = 12
+
+
+def _first(bound: BoundCase, name: str) -> Evidence:
+    """What the first edit of a class leaves that makes enough wrong."""
+    expected = bound.call.expected(bound.inputs)
+    bench = Bench(bound.call, {argument: buffer.words for argument, buffer in bound.inputs.items()})
+    for edit in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, {}, None)):
+        if edit.name != name:
+            continue
+        with np.errstate(all="ignore"):
+            words = whole.predicted(bench, Candidate(0, device=edit), (0,), expected.words, 1 << 22)
+        if words is None:
+            continue
+        actual = PackedBuffer(expected.desc)
+        actual.words[:] = words
+        cells = len(actual.words) * (4 if expected.desc.is_int8 else 1)
+        ev = Evidence(expected, actual, np.ones(cells, bool), bound)
+        if np.count_nonzero(ev.differing & (ev.kinds == ByteKind.VALUE)) >= ENOUGH:
+            return ev
+    raise AssertionError(f"no edit shows {name}")
+
+
+@pytest.mark.parametrize(
+    ("case", "name"), [(case, name) for case, names in SHOWN for name in names], ids=lambda value: str(value)
+)
+def test_the_search_alone_names_the_class(case: Case, name: str) -> None:
+    ev = _first(bind(case), name)
+    found = list(search.edits(ev, 1.0))
+    names = {row.name for row in found} | {other for row in found for other, _ in row.others}
+    assert name in names
+    assert any(np.array_equal(row.prediction.cells[ev.differing], ev.got[ev.differing]) for row in found)
+
+
+def test_words_of_the_call_before() -> None:
+    params = dict(in_scale=0.02, in_zp=3, out_scale=0.4, out_zp=-5)
+    case = Case(
+        "q8ta_linear", params, {"x": ((3, 64), "4H4W")}, "4H4W", 6, {"out_channels": 30, "bias": True}
+    )
+    bound, before = bind(case), bind(replace(case, seed=8, params={**params, "in_scale": 0.03, "in_zp": -11}))
+    consts = {**before.call.consts, "weight": bound.call.consts["weight"]}
+    for call in (replace(bound.call, params=before.call.params), replace(bound.call, consts=consts)):
+        wrong = call.expected(bound.inputs)
+        ev = Evidence(bound.call.expected(bound.inputs), wrong, np.ones(len(wrong.data), bool), bound, before)
+        assert "stale constant" in {row.name for row in search.edits(ev, 1.0)}
+
+
+def test_one_wrong_byte_never_states_an_edit() -> None:
+    ev = _first(bind(CONV), "zero point not folded")
+    actual = PackedBuffer.from_raw(ev.expected.raw.tobytes(), ev.desc.shape, ev.desc.layout)
+    at = int(np.flatnonzero(ev.differing)[0])
+    actual.raw[at] = ev.actual.raw[at]
+    report = diff(ev.expected, actual, call=ev.bound)
+    assert report.differing == 1
+    assert all(cause.weak for cause in report.causes)
