@@ -51,7 +51,7 @@ class Allowed:
     """What a numerics profile would give instead."""
 
     explains: Annotated[int, "Differing elements that it explains."]
-    contradicts: Annotated[int, "Right elements that it would make wrong."]
+    contradicts: Annotated[int, "Right elements that it would get wrong."]
 
 
 @dataclass(frozen=True)

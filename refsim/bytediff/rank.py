@@ -51,7 +51,7 @@ class Cause:
     detail: Annotated[str, "More about it, in words."]
     explained: Annotated[int, "Differing elements that it predicts exactly."]
     differing: Annotated[int, "Differing elements that it is about."]
-    contradicted: Annotated[int, "Elements that it would make wrong and that are right."]
+    contradicted: Annotated[int, "Elements that it would get wrong and that are right."]
     whole: Annotated[bool, "Whether the prediction is the whole buffer, padding included."] = False
     fitted: Annotated[bool, "Whether a part of it was read off the differences."] = False
     inferred: Annotated[bool, "Whether most of it was."] = False

@@ -42,7 +42,7 @@ class Place:
 class Finding:
     """One thing that is wrong at one place. ``why`` says what the runtime does there, ``fix`` how to avoid it."""
 
-    rule: Annotated[str, "The rule (docs/check.md)."]
+    rule: Annotated[str, "The rule."]
     level: Annotated[Level, "How bad it is."]
     place: Annotated[Place, FLAT]
     what: Annotated[str, "What is wrong there."]

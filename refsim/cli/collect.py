@@ -30,7 +30,7 @@ class CollectedDump(Result):
     target: Annotated[str, "The family of devices whose layouts and kernels were taken."]
     runtime: Annotated[str, "The runtime that gave the outputs."]
     dump: Annotated[str, "The folder."]
-    values: Annotated[Sequence[Mapping[str, Any]], "The sidecars of the values (docs/formats.md)."]
+    values: Annotated[Sequence[Mapping[str, Any]], "The sidecars of the values."]
     collected: Collected
     why: str
 

@@ -64,7 +64,7 @@ class ExposedProgram(Result):
 
     file: Annotated[str, "The file that was read."]
     files: Annotated[Sequence[ExposedFile], "The files that were written."]
-    manifests: Annotated[Sequence[Manifest], "What they hold (docs/formats.md)."]
+    manifests: Annotated[Sequence[Manifest], "What they hold."]
     left_out: Annotated[Mapping[str, str], "Values that cannot be handed out, and why."]
     verified: Annotated[
         Sequence[Unchanged], "With --verify: what is the same in each file as in the program."

@@ -43,7 +43,7 @@ class Probed(Result):
     """How a device here computes."""
 
     profile: Annotated[Profile | None, NO_PROFILE]
-    measured: Annotated[MeasuredDevice, "Every answer (docs/gpu.md)."]
+    measured: Annotated[MeasuredDevice, "Every answer."]
 
     def text(self) -> Text:
         yield f"{self.measured.device} ({self.measured.driver})"
@@ -57,7 +57,7 @@ class ProbedElsewhere(Result):
     """With --outputs: how a device computes that ran the programs."""
 
     profile: Annotated[Profile | None, NO_PROFILE]
-    measured: Annotated[asked.Answers, "Every answer (docs/device.md)."]
+    measured: Annotated[asked.Answers, "Every answer."]
 
     def text(self) -> Text:
         found = self.measured

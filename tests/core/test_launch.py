@@ -74,8 +74,8 @@ def test_launches_of_every_operator(name: str) -> None:
     for case in some(OPS[name]):
         for step in bind(case).call.dispatches():
             launch = step.launch
-            kernel = OPS[launch.shader]
-            assert kernel.kernel is not None
+            kernel = OPS[launch.shader].kernel
+            assert kernel is not None
             assert (len(kernel.push), len(kernel.spec)) == (len(launch.push), len(launch.spec))
             assert all(0 <= word < 1 << 32 for word in (*launch.push, *launch.spec))
             assert all(1 <= count <= 65535 for count in launch.grid)
