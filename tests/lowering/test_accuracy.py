@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from bench.zoo.networks.classic import Discriminator
+from bench.zoo.networks.super_resolution import ESPCN, FSRCNN
 from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.factory import executor_named
@@ -45,21 +47,28 @@ def upscaled() -> nn.Module:
     )
 
 
+SHAPE = (1, 4, 8, 8)
 #: The network, and the modules whose outputs the values of its operators are, in their order.
 NETWORKS = {
     "residual": (Residual, ["first", "second", "head"], "conv2d|linear"),
     "depthwise": (depthwise, ["0", "2", "3"], "conv2d"),
     "upscaled": (upscaled, ["1", "2", "3"], "conv2d|shuffle"),
 }
+#: The same of the zoo, with the shape of the input.
+ZOO = {
+    "discriminator": (Discriminator, ["body.0", "body.3", "body.5"], "conv2d", (1, 3, 32, 32)),
+    "espcn": (ESPCN, ["a", "b", "c"], "conv2d", (1, 3, 12, 12)),
+    "fsrcnn": (FSRCNN, [f"body.{n}" for n in range(0, 10, 2)] + ["up"], "conv2d", (1, 3, 12, 12)),
+}
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, *ZOO])
 def test_errors_are_those_of_dumped_bytes(name: str, tmp_path: Path, capsys, monkeypatch) -> None:
-    make, modules, pattern = NETWORKS[name]
+    make, modules, pattern, shape = ZOO[name] if name in ZOO else (*NETWORKS[name], SHAPE)
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(1)
-    network, x = make().eval(), torch.randn(1, 4, 8, 8)
+    network, x = make().eval(), torch.randn(shape)
     torch.export.save(quantize(network, (x,)), "q.pt2")
     torch.export.save(torch.export.export(network, (x,)), "float.pt2")
     x = x * 1.5  # beyond what was calibrated
