@@ -90,8 +90,8 @@ def results(command: click.Command) -> list[type]:
     function = command.callback
     assert function is not None
     said = eval(function.__annotations__["return"], function.__globals__)
-    said = get_args(said)[0] if get_origin(said) is not None and _is_many(said) else said
-    return list(get_args(said)) or [said]
+    ways = get_args(said) if get_origin(said) in (Union, types.UnionType) else [said]
+    return [get_args(one)[0] if _is_many(one) else one for one in ways]
 
 
 def _is_many(kind: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import click
@@ -53,15 +54,20 @@ class Verb(click.Command):
             else:
                 show(found.text())
             return found.status
+        step = partial(next, found)
         while True:  # a verb that goes on: each result as it comes, and the exit status in the end
             try:
-                one = next(found)
+                one = step()
             except StopIteration as end:
                 return end.value
-            if as_json:
-                print_json_line(document.verb or "", one.status, plain(one))
-            else:
-                show(one.text())
+            step = partial(next, found)
+            try:
+                if as_json:
+                    print_json_line(document.verb or "", one.status, plain(one))
+                else:
+                    show(one.text())
+            except KeyboardInterrupt as stop:  # the verb says what that means
+                step = partial(found.throw, stop)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         words = list(args)
