@@ -271,27 +271,14 @@ def command(
         notes += [] if same else [f"not given: {others}"]
     nodes = [TriageNode(v, commands.get(v.row.output), Told.of(v.report)) for v in found.verdicts]
     result = TriagedRun(
-        file=file,
-        found=found,
-        nodes=nodes,
-        causes=_kernels(found, several),
-        runs=several,
-        whole=whole,
-        folder=output,
-        made=made,
-        differs=not same,
-    )
+        file=file, found=found, nodes=nodes, causes=_kernels(found, several), runs=several, whole=whole,
+        folder=output, made=made, differs=not same,
+    )  # fmt: skip
     remarks = {id(node.told.report): node.told.texts() for node in nodes}
     page = partial_of(
-        render,
-        file,
-        found,
-        several,
-        commands,
-        made=made.lines(),
-        kernels=table_of(result.causes),
+        render, file, found, several, commands, made=made.lines(), kernels=table_of(result.causes),
         remarks=lambda one: remarks[id(one)],
-    )
+    )  # fmt: skip
     if output is not None:
         diffs = diff_pages(found, lambda one: remarks[id(one)])
         links = {value: f"pages/{value}.html" for value in diffs}
