@@ -10,7 +10,7 @@ from refsim.bytediff import Report
 from refsim.cli._origins import Origins
 from refsim.cli.kit.again import again
 from refsim.cli.kit.complete import CompleteComparison
-from refsim.cli.kit.report import Told
+from refsim.cli.kit.report import ToldReport
 from refsim.cli.kit.text import Command, Text
 from refsim.core import choices
 from refsim.core.counted import counted, form
@@ -90,7 +90,7 @@ class BisectedFile(CompleteComparison):
         "Values that differ, if the profile that was given allows each for the inputs of its operator; else empty.",
     ]
     causes: Annotated[Mapping[str, str], "Known defects of ET-VK's kernels, by output."]
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
     made: Annotated[Origins, FLAT]
     found: Bisected
     dumped: bool

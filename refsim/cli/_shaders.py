@@ -60,7 +60,7 @@ class KnownInCases:
 
 
 @dataclass(frozen=True)
-class SourceLine:
+class StoreLine:
     """A line of a module's source that stores to its output."""
 
     place: Annotated[str, "File and line."]
@@ -68,12 +68,12 @@ class SourceLine:
 
 
 @dataclass(frozen=True)
-class WrongCase:
+class WrongModuleCase:
     """The first wrong case of an operator."""
 
     case: Annotated[str, "The name of the case."]
     module: Annotated[str, "The module that wrote the output."]
-    lines: Annotated[Sequence[SourceLine], "The lines of its source that did."]
+    lines: Annotated[Sequence[StoreLine], "The lines of its source that did."]
     first: Annotated[str, "The first wrong case of the kernel, which may have no known cause."]
     cases: Annotated[Sequence[str], "All wrong cases that were looked at."]
     distinct: Annotated[int, "How many results the device gave."]
@@ -82,11 +82,11 @@ class WrongCase:
     report: Annotated[Report, "The diff of the case."]
 
     @classmethod
-    def of(cls, build: Build, found: Explained) -> WrongCase:
+    def of(cls, build: Build, found: Explained) -> WrongModuleCase:
         case = found.tried.candidate
         module = build.writer(case.bound.call)
         return cls(
-            case.name, module, [SourceLine(*one) for one in build.stores(module)],
+            case.name, module, [StoreLine(*one) for one in build.stores(module)],
             found.first.candidate.name, found.cases, found.distinct, again(build, found.tried),
             found.tried.findings, found.report,
         )  # fmt: skip
@@ -127,7 +127,7 @@ class FolderVerdict:
     seconds: Annotated[float, "How long it took."]
     legal: Annotated[Mapping[str, int], "Cases by profile."]
     known: Annotated[Mapping[str, KnownInCases], "By known defect."]
-    wrong: Annotated[Sequence[WrongCase], "The first wrong case of each operator that was explained."]
+    wrong: Annotated[Sequence[WrongModuleCase], "The first wrong case of each operator that was explained."]
     causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
     skipped: Annotated[
         Mapping[str, Mapping[str, int]],
@@ -148,7 +148,7 @@ class FolderVerdict:
             executor=build.executor.name, operators=outcome.counts, cases=outcome.cases,
             seconds=round(outcome.seconds if seconds is None else seconds, 3), legal=outcome.legal,
             known={name: KnownInCases(note, count) for name, (note, count) in outcome.known.items()},
-            wrong=[WrongCase.of(build, found) for found in outcome.wrong],
+            wrong=[WrongModuleCase.of(build, found) for found in outcome.wrong],
             causes=[found.kernel for found in outcome.wrong], skipped=outcome.skipped,
             failed=[FailedTrial(row.candidate.name, row.findings, row.message) for row in outcome.failed],
             unsafe=[UnsafeCase(row.candidate.name, row.findings) for row in outcome.unsafe],

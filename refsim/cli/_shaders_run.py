@@ -22,7 +22,7 @@ from refsim.cli._shaders_repair import Wanted, repaired
 from refsim.cli._shaders_watch import Verdicts, watch
 from refsim.cli.kit.options import LIMIT
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import Told, kernel_texts
+from refsim.cli.kit.report import ToldReport, kernel_texts
 from refsim.cli.kit.text import meanwhile
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import Profile
@@ -84,7 +84,9 @@ class Asked:
         wrong = next((one for _, outcome in found for one in outcome.wrong), None)
         if html is not None and wrong is not None:
             edits = (line for one in repairs for line in one.lines())
-            Told(wrong.report, None).write_html(html, [*remarks(wrong), *kernel_texts(wrong.kernel), *edits])
+            ToldReport(wrong.report, None).write_html(
+                html, [*remarks(wrong), *kernel_texts(wrong.kernel), *edits]
+            )
         first, *others = [FolderVerdict.of(*each) for each in found]
         return CheckedFolder(
             **facts(build, first), repair=None if self.repair is None else repairs, variants=others,

@@ -31,7 +31,7 @@ from refsim.cli.kit.options import (
     search_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import Told, launched
+from refsim.cli.kit.report import ToldReport, launched
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
@@ -132,7 +132,7 @@ def command(
     needed = [row.output for row in rows if row.is_int8]
     own = [] if runner is None or executor is None else shares(model, {executor: runner})
     whole = Completeness(where, needed, held, partial, notes, fix_of(dumped, model), own)
-    told = Told.of(found.report, executor, runner)
+    told = ToldReport.of(found.report, executor, runner)
     told.write_html(html)
     return BisectedFile(
         file=file, aimed=aimed, whole=whole, differs=not found.same, actual=where,

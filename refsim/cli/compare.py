@@ -23,7 +23,7 @@ from refsim.cli.kit.options import (
     search_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import Told, launched
+from refsim.cli.kit.report import ToldReport, launched
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import Lacking, verb
@@ -52,7 +52,7 @@ class Compared(CompleteComparison):
         "By executor that prepares whole graphs: outputs that are others in a run that nobody watches.",
     ]
     first: Annotated[str | None, "The first buffer that differs and that no known defect explains."]
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
     made: Annotated[Origins, FLAT]
     foreign: bool
 
@@ -142,7 +142,7 @@ def command(
     wrong = runs.wrong
     how = None if wrong is None or wrong.bound is None else launched(last, wrong.bound.call)
     report = None if wrong is None else wrong.report(f"{names[1]} against {names[0]}", limit, how)
-    told = Told.of(report, names[1], last)
+    told = ToldReport.of(report, names[1], last)
     told.write_html(html)
     held = [row.value for row in runs.rows if row.bytes]
     own = shares(model, runners)

@@ -22,7 +22,7 @@ from refsim.cli.kit.options import (
     search_option,
     shape_option,
 )
-from refsim.cli.kit.report import BufferCompared, Told, raw_buffer, raw_files
+from refsim.cli.kit.report import BufferCompared, ToldReport, raw_buffer, raw_files
 from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
@@ -161,7 +161,7 @@ def command(
     )
     of_case = [] if case is None else _of_case(report, expected, actual, case)
     unlike = _unlike(expected, actual, stored, case or "", report.same)
-    told = Told.of(report)
+    told = ToldReport.of(report)
     told.write_html(html, [*(line for line, _ in of_case), *unlike])
     beside = next((path for path in (expected, actual) if in_case(path)), None)
     hint = HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir)

@@ -20,7 +20,7 @@ from refsim.cli.kit.options import (
     threads_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import Told
+from refsim.cli.kit.report import ToldReport
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
@@ -90,7 +90,7 @@ class RepeatedFile(CompleteComparison):
     outputs: Annotated[Sequence[RepeatedOutput], "The outputs."]
     buffers: Annotated[Sequence[RepeatRow], "The buffers, in the order of execution."]
     first: Annotated[FirstParted | None, "The first buffer that differs."]
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
     found: Repeated
 
     def text(self) -> Text:
@@ -167,7 +167,7 @@ def command(
     with progress("run", runs) as tell:
         found = repeat(model, given, executor, runs, tell)
     judged = _judged(found, limit)
-    told = Told.of(None if judged is None else judged.report, name, executor)
+    told = ToldReport.of(None if judged is None else judged.report, name, executor)
     told.write_html(html)
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
     whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))

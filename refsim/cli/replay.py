@@ -19,7 +19,7 @@ from refsim.cli.kit.options import (
     limit_option,
     search_option,
 )
-from refsim.cli.kit.report import BufferCompared, Told, launched, raw_buffer, raw_files, written_by
+from refsim.cli.kit.report import BufferCompared, ToldReport, launched, raw_buffer, raw_files, written_by
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import verb
@@ -65,7 +65,7 @@ class Foreign:
 class OnExecutor:
     """What one executor made of the case."""
 
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
     guard: Annotated[str, "An error about a write outside of the output, in words; else empty."]
     kernels: Annotated[Foreign | None, "Its kernels, if kernels of another build may have run."]
 
@@ -196,7 +196,7 @@ def command(
         )
         texts = unlike_case(actual, stored, case, report.same) if actual_layout is None else []
         texts += [] if report.same else _by_rule(stored.bound, report.evidence.actual.unpack())
-        told = Told.of(report)
+        told = ToldReport.of(report)
         told.write_html(html, texts)
         notes = [(line, False) for line in texts]
         return ReplayedActual(case=case, actual=actual, of_run=texts, told=told, notes=notes)
@@ -226,7 +226,9 @@ def _replayed(
         title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen,
     )  # fmt: skip
     return OnExecutor(
-        Told.of(report, name, runner), outside, _foreign(runner, bound, result) if runner.foreign else None
+        ToldReport.of(report, name, runner),
+        outside,
+        _foreign(runner, bound, result) if runner.foreign else None,
     )
 
 

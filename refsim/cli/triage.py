@@ -26,7 +26,7 @@ from refsim.cli.kit.options import (
     search_option,
 )
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import Told, kernels_text
+from refsim.cli.kit.report import ToldReport, kernels_text
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import Command, Text, wrote
@@ -74,7 +74,7 @@ class TriageNode:
 
     verdict_of: OperatorVerdict
     reproduce: Annotated[str | None, "With --output: the command that runs it alone."]
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
 
     @property
     def delegate(self) -> Annotated[int, "Number of the delegate."]:
@@ -269,7 +269,7 @@ def command(
     if whole.not_compared and part.parts > 1 and (others := _other_parts(part, more)):
         whole.fix = others
         notes += [] if same else [f"not given: {others}"]
-    nodes = [TriageNode(v, commands.get(v.row.output), Told.of(v.report)) for v in found.verdicts]
+    nodes = [TriageNode(v, commands.get(v.row.output), ToldReport.of(v.report)) for v in found.verdicts]
     result = TriagedRun(
         file=file, found=found, nodes=nodes, causes=_kernels(found, several), runs=several, whole=whole,
         folder=output, made=made, differs=not same,

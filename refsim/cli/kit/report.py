@@ -49,7 +49,7 @@ STYLES: Mapping[str, Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class ToldReport:
     """A report, and a case of the corpus that tells its causes apart. ``executor``: what wrote the buffer, if known."""
 
     report: Annotated[Report | None, "The buffer that is reported on; null if there is none."]
@@ -59,7 +59,9 @@ class Told:
     executor: str | None = None
 
     @classmethod
-    def of(cls, report: Report | None, executor: str | None = None, runner: Executor | None = None) -> Told:
+    def of(
+        cls, report: Report | None, executor: str | None = None, runner: Executor | None = None
+    ) -> ToldReport:
         """``runner``: the executor itself, which must be able to run that case."""
         runs = None if runner is None else runner.runs
         return cls(report, None if report is None else apart.apart(report, runs=runs), executor)
@@ -98,7 +100,7 @@ class BufferCompared(Result):
         Sequence[str],
         "That it is of another value or of another run, as the .json beside it says; else empty.",
     ]
-    told: Annotated[Told, FLAT]
+    told: Annotated[ToldReport, FLAT]
     notes: Sequence[tuple[str, bool]]
 
     @property
