@@ -85,6 +85,7 @@ def strided(call: Call) -> bool:
         ("networks/int8_attention", "q8ta_linear", always),
         ("groups/encoder", "linear_dq8ca_q4gsw", always),
         ("zoo/conformer", "q8ta_linear", many_channels),
+        ("zoo/encoder_8da4w", "linear_dq8ca_q4gsw", always),
         ("zoo/fastscnn", "q8ta_conv2d_pw", many_channels),
         ("zoo/mobilefacenet", "q8ta_conv2d", always),
         ("zoo/styletransfer", "q8ta_add", always),

@@ -71,7 +71,7 @@ def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_
     there = bind(case(OP, int(found.case.rpartition("/")[2])))
     one, other = found.outcomes
     wrong = np.count_nonzero(there.call.expected(there.inputs).raw != doubled(there).raw)
-    assert one.wrong == wrong and one.causes == (Rival(first.name, first.detail),)
+    assert one.wrong == wrong and one.rivals == (Rival(first.name, first.detail),)
     text = f'{wrong} bytes differ there by "{first.name}", {other.wrong} by "zero point folded twice"; "the same" '
     assert found.meaning.startswith(text) and other.wrong not in (0, wrong)
     assert found.meaning.endswith('; "the same" excludes both')
@@ -110,7 +110,7 @@ def test_a_fitted_cause_is_named_and_never_excluded(number: str, low: int | None
     assert command and line.endswith(f"; to tell apart all but {names}: {found.case}")
     why = "it is" if len(fitted) == 1 else "they are"
     assert f", but not {names}: {why} fitted to these bytes" in meaning
-    assert not any(cause.fitted for one in found.outcomes for cause in one.causes)
+    assert not any(cause.fitted for one in found.outcomes for cause in one.rivals)
 
 
 def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
@@ -130,7 +130,7 @@ def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
     )  # fmt: skip
     three = Rivals("q8ta_conv2d_pw", tuple(map(Rival, names, details)))
     found = told(three)
-    assert [one.causes[0].name for one in found.outcomes] == list(names)
+    assert [one.causes[0] for one in found.outcomes] == list(names)
     (line, _), _ = found.lines("{case}")
     assert line.startswith(
         '"fused multiply-add", "zero point folded twice" and "reduction too short" predict the same'

@@ -13,6 +13,7 @@ _REPACK, _NHWC = _CPU + "relayout/repack.py", _CPU + "nhwc/prepack.py"
 _TILE, _EPILOGUE, _PROBLEM = (_CPU + f"{name}.py" for name in ("tile4x4", "epilogue", "conv_problem"))
 _WINOGRAD, _TILES = _CPU + "winograd/prepack.py", _CPU + "amx/tiles.py"
 _PREPACK, _PROOF = _CPU + "gemm/prepack.py", _CPU + "elementwise/proof.py"
+_BLOCK = _CPU + "gemm/block.py"
 
 
 def native(id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str]) -> Mutant:
@@ -32,7 +33,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_ELEMENTS, "(q.sext(I32) - a.i32", "((q.sext(I32) & 255) - a.i32"),
         (_PROOF, "q = BYTES.astype(np.int32)", "q = BYTES.astype(np.int32) % 256")),
     native("P6-mask", "P6", "q8ta_add", "padding leaked", (_ELEMENTS, "fn.load(word, I32) & a.i32(\"mask\")", "fn.load(word, I32)")),
-    native("P7-pack", "P7", PW, "batch ignored", (_GEMM, "image,\n                row0 * a.stride_h", "image * 0,\n                row0 * a.stride_h")),
+    native("P7-pack", "P7", PW, "batch ignored", (_BLOCK, "self.image,\n            self.row0 * a.stride_h", "self.image * 0,\n            self.row0 * a.stride_h")),
     native("I1-rows", "I1", GENERAL, "last tile missing",
         (_PREPACK, "-(-conv.out.rows // block_h), -(-conv.out.pixels // block_w)", "max(1, conv.out.rows // block_h), max(1, conv.out.pixels // block_w)"),
         (_PREPACK, "BLOCK_PIXELS = 24, 256", "BLOCK_PIXELS = 24, 32")),
