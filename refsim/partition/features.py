@@ -246,7 +246,7 @@ FEATURES: dict[str, Features] = {
     "aten.copy.default": _same(ANY_STORAGE, ALL, check=constraints.copy_check),
     GETITEM: _same(ANY_STORAGE, ALL),
     # numbers: sizes, and what is computed from them
-    **dict.fromkeys(SYMBOLS, _same(ANY_STORAGE, ALL, high_dim=True)),
+    **dict.fromkeys(SYMBOLS, _same(ANY_STORAGE, ALL)),
     # float matrix products, convolutions, norms
     "aten.mm.default": _MATMUL,
     "aten.bmm.default": _MATMUL,

@@ -123,7 +123,7 @@ def test_runs_that_are_mixed_are_refused(head, dump: Path, refsim) -> None:
     refsim("run", *head, "--golden", dump).refused(f"{sidecar.stem} is of other inputs")
     info["run"] = ["x"]
     sidecar.write_text(json.dumps(info))
-    refsim("run", *head, "--golden", dump).refused("not a sidecar")
+    refsim("run", *head, "--golden", dump).refused("need an object")
 
 
 def test_dumps_without_identity_still_work_and_say_so(head, dump: Path, models: Path, refsim) -> None:

@@ -41,7 +41,7 @@ WORDS = {
     "cpu,spv:build/shaders": "cpu,cpu:emulated", "gpu:0": "cpu:emulated", "gpu": "cpu:emulated",
     "'delegate0_v38'": "delegate0_v38", "1000000": "50", "100000": "50", "gpu:1,cpu": "cpu", "14": "1",
     "10": "1", "q8ta_linear/17": "q8ta_linear/0017", "demo NAME": "linear_head",
-    "golden OPERATOR": "q8ta_relu",
+    "golden OPERATOR": "q8ta_relu", "FILTER": "q8ta_relu",
     "expected.bin": "good.bin", "actual.bin": "bad.bin", "etdump model.pte": "net.pte", "run.etdp": "net.etdp",
     "run.bin": "net.bin", "expose exposed.pte": "new.pte", "exposed.pte": "seg.exposed.pte", "found": "new",
     "pack buffer.bin": "new.bin", "buffer.bin": "good.bin", "unpack array.npy": "new.npy", "bisect dumps": "dumps",
