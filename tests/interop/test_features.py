@@ -16,7 +16,6 @@ from refsim.partition.repset import TensorRepSetList
 
 from .test_repset import same
 
-
 #: What computes sizes, by our names; theirs has a row for the function itself.
 FUNCTIONS = {
     GETITEM: operator.getitem,

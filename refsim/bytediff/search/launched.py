@@ -111,8 +111,9 @@ def _flags(each: Field, held: Changes) -> Told:
 def _zero_point(name: str, held: Changes) -> Told:
     old = held[name]
     yield "zero point not folded", f"{name} taken as 0", {name: 0}
-    for what, value in (("one too large", old + 1), ("one too small", old - 1), ("negated", -old)):
+    for what, value in (("one too large", old + 1), ("one too small", old - 1)):
         yield "zero point one off", f"{name} {what}", {name: value}
+    yield "zero point sign", f"{name} negated", {name: -old}
     yield "zero point folded twice", f"{name} doubled", {name: 2 * old}
     yield "unsigned lanes", f"{name} of unsigned bytes", {name: old + 128}
 
