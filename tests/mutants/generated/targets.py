@@ -272,10 +272,13 @@ _EXECUTED = (
 
 
 def _executed(tree: ast.Module) -> Iterator[str]:
-    """The names that an operator's file gives for what runs it."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "OpSpec":
-            for keyword in node.keywords:
+    """The names that an operator's file gives for what runs it: to `OpSpec`, or to what makes one for its family."""
+    for node in tree.body:
+        if not isinstance(node, ast.Assign) or ast.unparse(node.targets[0]) != "OP":
+            continue
+        if isinstance(node.value, ast.Call):
+            yield from _used(node.value.func)
+            for keyword in node.value.keywords:
                 if keyword.arg in _EXECUTED:
                     yield from _used(keyword.value)
 
