@@ -99,8 +99,8 @@ def test_pages_show_names_escaped(tmp_path: Path) -> None:
 
     page = rendered(
         "page", "refsim.golden", "certificate.html",
-        certificate=_certificate(), verdict="\x1b[2J<b>\u202ex", verdicts=(), meanings={}, deviations=[], what=None,
-        version="0",
+        certificate=_certificate(), verdict="\x1b[2J<b>\u202ex", verdicts=(), meanings={}, deviations=[],
+        causes=[], what=None, version="0",
     )  # fmt: skip
     assert "\\x1b[2J&lt;b&gt;\\u202ex" in page and "\x1b" not in page and "\u202e" not in page
 

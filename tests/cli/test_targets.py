@@ -174,4 +174,4 @@ def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Pa
         assert collected.json["target"] == ("mali" if options else "desktop")
     path = tmp_path / "2.pte.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"target": "amd"}))
-    refsim(*triage).refused("target: does not fit; got 'amd'")
+    refsim(*triage).refused("target: unknown; got 'amd'")

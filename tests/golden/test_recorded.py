@@ -172,7 +172,7 @@ def test_a_case_that_ran_on_kernels_of_ours_says_so() -> None:
     ]
     assert [row.status for row in rows] == ["same", "same"]
     assert verify.instead([*rows, rows[0]]) == {
-        "spv": {"q8ta_conv2d_pw": {"cases": 2, "why": ["no module computes it"]}}
+        "spv": {"q8ta_conv2d_pw": verify.Instead(2, ["no module computes it"])}
     }
 
 
