@@ -51,8 +51,13 @@ def test_everything_is_opened_anew(tmp_path: Path, capsys: pytest.CaptureFixture
             raise FormatError(str(file), "not TOML")
         yield SimpleNamespace(
             operators=[], path=str(tmp_path), rows=[], own={}, broken={}, unsure=set(), stages=tuple,
-            folder=SimpleNamespace(wait=wait, changed=frozenset, unsettled=frozenset()),
+            profiles=(), suffix=".spv", device=SimpleNamespace(index=0, name="a GPU"),
+            folder=SimpleNamespace(names=list, wait=wait, changed=frozenset, unsettled=frozenset()),
         )  # fmt: skip
 
-    assert watch(build, str(tmp_path), False, 10, as_json=True) == 0
-    assert opened == ["0", "mistake", "1"] and "not TOML" in capsys.readouterr().err
+    verdicts = watch(build, str(tmp_path), False, 10)
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(verdicts)
+    assert ended.value.value == 0
+    assert opened == ["0", "mistake", "1"] and "not TOML" in capsys.readouterr().out

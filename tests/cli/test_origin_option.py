@@ -29,9 +29,9 @@ def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
     assert len(rows) == 1 and "q8ta_conv2d" in rows[0] and VALUE.partition("_")[2] in rows[0]
     found = refsim(verb[0], FILE, *verb[1:], *RECORD, "--json").json["origins"]
     assert len(found) == 14 and found[VALUE]["module"] == "first.wide"
-    (line,) = found[VALUE]["lines"]
+    (line,) = found[VALUE]["frames"]
     assert line == {"file": "net.py", "line": 15, "function": "forward", "code": "y = self.wide(y)"}
-    assert "origins" not in refsim(verb[0], FILE, *verb[1:], "--json").json
+    assert refsim(verb[0], FILE, *verb[1:], "--json").json["origins"] is None
 
 
 def test_a_record_that_is_not_there_is_one_of_its_kind(refsim) -> None:

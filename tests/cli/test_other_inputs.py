@@ -45,7 +45,7 @@ def test_only_a_seed_that_draws_those_inputs_is_proposed(models: Path, tmp_path:
     done.refused("and these inputs: the inputs of that run with -i\n")
     assert "try:" not in done.err
     beside.write_text(json.dumps({**said, "run": {**said["run"], "random": -1}}))
-    refsim(*given).refused("not a sidecar")
+    refsim(*given).refused("random: does not fit; got -1")
 
 
 @pytest.mark.long

@@ -49,7 +49,7 @@ def test_replay_reports_both(broken, refsim) -> None:
     assert done.status == 1
     assert "wrote behind the buffer" in done.out and "byte order: output bytes reversed" in done.out
     done = refsim("replay", CASE, "-x", "cpu:emulated", "--json")
-    assert done.json["same"] is False and "wrote behind" in done.json["guards"]["cpu:emulated"]
+    assert done.json["same"] is False and "wrote behind" in done.json["executors"]["cpu:emulated"]["guard"]
     assert done.json["executors"]["cpu:emulated"]["report"]["causes"]
 
 

@@ -15,7 +15,7 @@ from refsim.exec import emulated
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import kernel_of
 
 
 @jitable
@@ -40,8 +40,8 @@ def _bound() -> BoundCase:
 def test_an_error_of_a_kernel_says_where_it_was(monkeypatch: pytest.MonkeyPatch, most: int) -> None:
     """The functions in its traceback, unless the kernel is too large to run as plain Python; the kernel always."""
     monkeypatch.setattr(emulated, "MOST_PLAIN", most)
-    broken = replace(OPS["q8ta_relu"], kernel=_reads_a_fifth_lane)
-    monkeypatch.setattr(emulated, "OPS", {"q8ta_relu": broken})
+    broken = replace(kernel_of("q8ta_relu"), run=_reads_a_fifth_lane)
+    monkeypatch.setattr(emulated, "kernel_of", {"q8ta_relu": broken}.__getitem__)
     bound = _bound()
     with pytest.raises(IndexError) as stopped:
         EmulatedExecutor().run_call(bound.call, bound.inputs)

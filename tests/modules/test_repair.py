@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from modules import build, example
-from refsim.cli._shaders_repair import Found, lines
+from refsim.cli._shaders_repair import RepairSearch
 from refsim.modules.repair import report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
@@ -168,5 +168,5 @@ def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
     assert list(report.unread(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
     facts = list(report.unread(lacking(), step))
     assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]
-    found = Found(Searched(op, modules=(LACKING,)), {LACKING: facts})
-    assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(lines(found))[1:]
+    found = RepairSearch.of(Searched(op, modules=(LACKING,)), {LACKING: facts})
+    assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(found.lines())[1:]
