@@ -127,7 +127,7 @@ def test_sweep_runs_it(refsim, tmp_path: Path) -> None:
         "--json",
     )
     (row,) = refsim(*given, "-x", "vendor").json["counts"]
-    assert row["same"] == 8
+    assert row["statuses"]["same"] == 8
     found = refsim(*given, "-x", "vendor:truncate").json
     assert not found["same"] and "truncat" in found["failures"][0]["message"]
 

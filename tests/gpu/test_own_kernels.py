@@ -86,7 +86,7 @@ def test_a_rerun_says_the_same(device: Device, twin: Twin, capsys: pytest.Captur
     assert {**second, "again": ""} == {**first, "again": ""} and first["lines"]
     name = f"spv:{WRONG}@{INDEX}"
     replayed = reported("replay", first["case"], "-x", name, "--limit", "3")["executors"][name]
-    assert replayed["differences"] == first["report"]["differences"]
+    assert replayed["report"]["differences"] == first["report"]["differences"]
     assert main(["replay", first["case"], "-x", name]) == 1
     said = capsys.readouterr().out
     assert f"written by {twin.name}.spv" in said and f"stored at {first['lines'][0]['place']}" in said
