@@ -75,10 +75,10 @@ def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, fou
 
 @pytest.mark.parametrize("name", MODULES)
 def test_every_computed_index_stays_inside(name: str) -> None:
-    """A driver may crash, or lose the device, over a foreign index into shared memory."""
+    """A driver may crash, or lose the device, over a foreign index into shared memory, or into a vector of it."""
     module = _module(build.BINARIES / f"{name}.spv").copy()
     bound(module, 1000)
-    arrays = (Op.TYPE_ARRAY, Op.TYPE_RUNTIME_ARRAY)
+    arrays = (Op.TYPE_ARRAY, Op.TYPE_RUNTIME_ARRAY, Op.TYPE_VECTOR)
     types, seen = Types(module), 0
     for body in module.functions:
         made = {row.result: row for row in body if row.result}

@@ -47,14 +47,12 @@ def _end_loops(module: Module, turns: int) -> None:
 
 def _keep_inside(module: Module) -> None:
     types = Types(module)
-    variables = {row.result: row for row in module.globals if row.op == Op.VARIABLE}
     for body in module.functions:
-        variables |= {row.result: row for row in body if row.op == Op.VARIABLE}
         kinds = {row.result: row.type for row in body if row.result}
         made: list[Instruction] = []
         for row in body:
-            if row.op in CHAINS and row.args[2] in variables:
-                row = _chain(module, types, kinds, variables[row.args[2]], row, made)
+            if row.op in CHAINS:
+                row = _chain(module, types, kinds, row, made)
             made.append(row)
         body[:] = made
 
@@ -63,13 +61,16 @@ def _chain(
     module: Module,
     types: Types,
     kinds: dict[int, int],
-    variable: Instruction,
     row: Instruction,
     made: list[Instruction],
 ) -> Instruction:
-    """An access chain whose computed indices stay inside of the arrays; ``made`` gets what that takes."""
+    """An access chain whose computed indices stay inside of arrays and vectors; ``made`` gets what that takes.
+
+    ``kinds``: the types of the values that the function makes.
+    """
     word, truth = module.type(Op.TYPE_INT, 32, 0), module.type(Op.TYPE_BOOL)
-    args, inside = list(row.args), types.pointee(variable.type)
+    args, base = list(row.args), row.args[2]
+    inside = types.pointee(kinds[base] if base in kinds else types.row(base).type)
     for at in range(3, len(args)):
         index, holder = args[at], types.row(inside)
         if holder.op == Op.TYPE_STRUCT:
@@ -82,10 +83,12 @@ def _chain(
         instead = module.constant(kind, 0)
         if holder.op == Op.TYPE_ARRAY:
             length = holder.args[2]
+        elif holder.op == Op.TYPE_VECTOR:
+            length = module.constant(word, holder.args[2])
         elif holder.op == Op.TYPE_RUNTIME_ARRAY and at == 4:  # the last member of a block
             length = instead = module.new_id()
             member = types.row(args[3]).args[2]
-            made.append(Instruction(Op.ARRAY_LENGTH, (word, length, variable.result, member)))
+            made.append(Instruction(Op.ARRAY_LENGTH, (word, length, base, member)))
             if kind != word:
                 instead = module.new_id()
                 made.append(Instruction(Op.BITCAST, (kind, instead, length)))
