@@ -37,6 +37,7 @@ BUDGETS = {
     "refsim/modules": None,
     "refsim/sweep": 1500,
     "refsim/cli": 5000,
+    "refsim/devtools": 1200,
     "gpu": 5500,
     "bench": 5000,
     "tests": 40000,

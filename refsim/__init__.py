@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from refsim.core.layout import LAYOUTS, Layout
     from refsim.core.qmath import PROFILES, Profile
     from refsim.core.tensor import TensorDesc
-    from refsim.device.inspector import inspector_comparator
+    from refsim.devtools.inspector import inspector_comparator
     from refsim.exec.executor import Executor
     from refsim.exec.factory import ExecutorInfo, executors
     from refsim.exec.model import Model, load
@@ -40,7 +40,7 @@ _HOME = {
     "TensorDesc": "core.tensor",
     "diff": "bytediff",
     "executors": "exec.factory",
-    "inspector_comparator": "device.inspector",
+    "inspector_comparator": "devtools.inspector",
     "load": "exec.model",
 }
 

@@ -34,8 +34,8 @@ HEAVY = {
 #: by ExecuTorch itself; when somebody asks for a GPU.
 LATE = {
     "refsim_gpu": {"refsim.exec.factory"},
-    "torch": {"refsim.aten.bridge", "refsim.device.inspector"},
-    "executorch": {"refsim.device.inspector"},
+    "torch": {"refsim.aten.bridge", "refsim.devtools.inspector"},
+    "executorch": {"refsim.devtools.inspector"},
     "distributed": {"refsim.sweep.cluster"},
 }
 
@@ -105,6 +105,18 @@ def test_no_two_files_of_tests_have_one_name() -> None:
 
 def test_no_circle() -> None:
     assert not circles(EVERY)
+
+
+def test_nothing_knows_the_room_of_other_tools_but_one_table() -> None:
+    """Verbs load it by name, as they load what other packages bring; `refsim.__init__` has its public function."""
+    own = {path for path in (ROOT / "refsim").rglob("*.py") if path.parent.name != "devtools"}
+    named = {path for path in own if any("devtools" in text for text in literals(path))}
+    assert named == {ROOT / "refsim/cli/kit/verb.py", ROOT / "refsim/__init__.py"}
+    assert {arrow.module for arrow in REFSIM if room(arrow.name) == "devtools"} <= {
+        "refsim",
+        *(arrow.module for arrow in REFSIM if room(arrow.module) == "devtools"),
+    }
+    assert "devtools" not in set().union(*ROOMS.values())
 
 
 def test_imports_are_those_of_the_page() -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from refsim.bytediff import Report
-from refsim.cli._origins import Origins
 from refsim.cli.kit.again import again
 from refsim.cli.kit.complete import CompleteComparison
+from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.report import ToldReport
 from refsim.cli.kit.text import Command, Text
 from refsim.core import choices

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli._origins import Origins
 from refsim.cli.check import pointer
+from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened
 from refsim.cli.kit.text import Command, Table, Text, shape_text

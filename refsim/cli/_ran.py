@@ -11,8 +11,8 @@ from typing import Annotated
 import numpy as np
 
 from refsim.cli._accuracy import RunAccuracy
-from refsim.cli._origins import Origins
 from refsim.cli.kit.complete import CompleteComparison, named, unwatched_lines
+from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.text import Command, Text, shape_text
 from refsim.cli.kit.verb import PROGRAM
 from refsim.core.counted import counted, form

@@ -7,8 +7,6 @@ from functools import partial as partial_of
 import click
 
 from refsim.cli._bisected import BisectedFile, BisectNode, verdict
-from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._origins import origin_option, read_origins
 from refsim.cli.kit.complete import (
     MOST_NAMED,
     Completeness,
@@ -19,6 +17,7 @@ from refsim.cli.kit.complete import (
     strangers,
     sure_option,
 )
+from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins, write_node_data
 from refsim.cli.kit.given import recorded as dump_at
 from refsim.cli.kit.options import (
     EXECUTORS,

@@ -10,9 +10,9 @@ import click
 
 from refsim.check.runtime import DEFAULT
 from refsim.check.runtime import releases as known_releases
-from refsim.cli._origins import Origins, origin_option, read_origins
 from refsim.cli._runtimes import RuntimesCompared, compare_runtimes
 from refsim.cli.kit.complete import CompleteComparison, Completeness, unwatched_lines
+from refsim.cli.kit.devtools import Origins, origin_option, read_origins
 from refsim.cli.kit.options import (
     EXECUTORS,
     RUNTIMES,

@@ -11,9 +11,9 @@ import click
 import numpy as np
 
 import refsim
-from refsim.cli._origins import Origins
 from refsim.cli._ran import RunOutput, outputs_of, table
 from refsim.cli.kit.complete import Completeness
+from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.options import executors_option
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.text import Table, Text

@@ -9,12 +9,12 @@ import click
 
 from refsim.cli._case import ShownCase
 from refsim.cli._inspected import InputBound, InspectedFile, change
-from refsim.cli._origins import origin_option, read_origins
 from refsim.cli._plan import PlannedFile, plan_of
+from refsim.cli.kit.devtools import origin_option, read_origins
 from refsim.cli.kit.options import runtime_option, threads_option
 from refsim.cli.kit.target import at_shapes, input_shape_option, opened, target_option
 from refsim.cli.kit.text import wrote
-from refsim.cli.kit.verb import verb
+from refsim.cli.kit.verb import tool, verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write
 from refsim.exec.factory import executor_named
@@ -105,13 +105,9 @@ def command(
         raise click.UsageError(f"--route {wrong[0]}: not OPERATOR=ROUTE")
     made = read_origins(model, origin)
     if explorer is not None:
-        from refsim.cli._model_explorer import write_graph
-
-        write_graph(explorer, model, made)
+        tool("graph")(explorer, model, made)
     if html is not None:
-        from refsim.cli._graph_page import page
-
-        atomic_write.write(html, page(model, made, changes(model), verdicts).encode())
+        atomic_write.write(html, tool("page")(model, made, changes(model), verdicts).encode())
         wrote(html)
     if as_plan:
         return plan_of(file, model, threads, dict(route.split("=") for route in routes))

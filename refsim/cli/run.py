@@ -8,10 +8,10 @@ import click
 import numpy as np
 
 from refsim.cli._accuracy import float_option, measured
-from refsim.cli._origins import origin_option, read_origins
 from refsim.cli._ran import RanFile, outputs_of
 from refsim.cli._sequence import RanSequence, run_sequence
 from refsim.cli.kit.complete import Completeness, check_run, fix_of, meant, named, partial_option
+from refsim.cli.kit.devtools import origin_option, read_origins
 from refsim.cli.kit.given import recorded as dump_at
 from refsim.cli.kit.given import same_run
 from refsim.cli.kit.options import (

@@ -12,9 +12,14 @@ import click
 
 from refsim.bytediff import Cause
 from refsim.check.runtime import runtime
-from refsim.cli._model_explorer import node_data_option, write_node_data
-from refsim.cli._origins import Origins, origin_option, read_origins
 from refsim.cli.kit.complete import Completeness, partial_option, sure_option
+from refsim.cli.kit.devtools import (
+    Origins,
+    node_data_option,
+    origin_option,
+    read_origins,
+    write_node_data,
+)
 from refsim.cli.kit.given import DUMP, FOUND
 from refsim.cli.kit.options import (
     device_profile_option,

@@ -16,7 +16,7 @@ from refsim.check.run import check
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ShapeError
 from refsim.core.tensor import TensorDesc
-from refsim.device.delegate_gap import gaps_of
+from refsim.devtools.gaps import gaps_of
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import read_folder
 from refsim.graph.interpreter import Event

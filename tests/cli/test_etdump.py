@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import MissingDependencyError, ParameterError
-from refsim.device.inspector import inspector_comparator
-from refsim.formats.etdump.read import read_etdump
-from refsim.formats.etdump.schema import ETDUMP
+from refsim.devtools.etdump_file import read_etdump
+from refsim.devtools.etdump_schema import ETDUMP
+from refsim.devtools.inspector import inspector_comparator
 from refsim.formats.flatbuffer.encode import encode
 
 NET = Path(__file__).parents[1] / "data" / "devtools"
@@ -106,6 +106,6 @@ def test_a_call_that_was_not_recorded(refsim, tmp_path: Path) -> None:
 def test_the_comparator_without_executorch(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ParameterError, match="need differing, steps, largest"):
         inspector_comparator(FILE, "mean")
-    monkeypatch.setattr("refsim.device.inspector.find_spec", lambda name: None)
+    monkeypatch.setattr("refsim.devtools.inspector.find_spec", lambda name: None)
     with pytest.raises(MissingDependencyError, match="ExecuTorch is not installed"):
         inspector_comparator(FILE)

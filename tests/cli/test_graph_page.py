@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from refsim.cli._layered import MOST_TRACKS, placed
+from refsim.devtools.layered import MOST_TRACKS, placed
 
 
 def test_every_node_is_a_box_and_a_row(refsim, models: Path, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import refsim as api
-from refsim.cli._model_explorer import COLOURS, GRAPH
+from refsim.devtools.model_explorer import COLOURS, GRAPH
 
 DEVICE = Path(__file__).parents[1] / "data" / "device"
 

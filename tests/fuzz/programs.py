@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from refsim.core.errors import RefsimError
-from refsim.formats.etdump.schema import ETDUMP
+from refsim.devtools.etdump_schema import ETDUMP
 from refsim.formats.flatbuffer.decode import _Decoder, decode
 from refsim.formats.flatbuffer.encode import encode
 from refsim.formats.flatbuffer.schema import FileSchema

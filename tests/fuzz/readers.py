@@ -26,8 +26,9 @@ from refsim.core.plain import plain
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.device import manifest, outputs
-from refsim.device.delegate_gap import gaps
 from refsim.device.expose import ExposeOptions, expose
+from refsim.devtools.etdump_file import read_etdump
+from refsim.devtools.gaps import gaps
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.definition import Definition
 from refsim.exec.executor import Executor, run_graph
@@ -35,7 +36,6 @@ from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.formats import dumps, npz, profiles, recordings
 from refsim.formats.cases import read_folder
-from refsim.formats.etdump.read import read_etdump
 from refsim.golden import certify
 from refsim.golden.check import check_entry
 from refsim.golden.named import open_case
@@ -313,7 +313,7 @@ def record(folder: Path, way: int) -> None:
     """An ETRecord or a .pt2 file: the lines of code behind the operators of a program."""
     if not VERBS:
         return
-    from refsim.cli._origins import read_origins
+    from refsim.cli.kit.devtools import read_origins
 
     found = read_origins(_recorded(), str(folder / "r.zip"))
     json.dumps(plain(found))

@@ -12,10 +12,10 @@ from executorch.devtools import Inspector
 from executorch.devtools.etrecord import parse_etrecord
 
 import refsim
+from refsim.devtools.etdump_file import read_etdump
+from refsim.devtools.origins import origins
+from refsim.devtools.record import read_exported
 from refsim.exec.model import load
-from refsim.formats.etdump.read import read_etdump
-from refsim.formats.exported.files import read_exported
-from refsim.graph.origins import origins
 from tests.interop import devtools_files
 
 COMMITTED = devtools_files.FOLDER

@@ -23,7 +23,7 @@ from refsim.cli.kit import progress
 from refsim.cli.kit.document import OPTION, Document, Made
 from refsim.cli.kit.text import say
 from refsim.cli.kit.usage import EXAMPLE, usage
-from refsim.cli.kit.verb import GROUPS, PROGRAM
+from refsim.cli.kit.verb import GROUPS, PROGRAM, TOOLS, VERBS, tool
 from refsim.core import choices, doing
 from refsim.core.errors import MOST_IN_LINE, RefsimError
 from refsim.core.escape import escaped
@@ -91,14 +91,14 @@ class Verbs(Named):
             return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(
-            m.name for m in pkgutil.iter_modules([str(HERE)]) if not (m.ispkg or m.name.startswith("_"))
-        )
+        found = [one.name for one in pkgutil.iter_modules([str(HERE)]) if not one.ispkg]
+        return sorted([*(name for name in found if not name.startswith("_")), *VERBS])
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        command = importlib.import_module(f"refsim.cli.{cmd_name}").command
+        own = cmd_name not in VERBS
+        command = importlib.import_module(f"refsim.cli.{cmd_name}").command if own else tool(cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -111,7 +111,9 @@ class Verbs(Named):
 
 def summary(verb: str) -> str:
     """The first line of a verb's module, read without importing it."""
-    doc = ast.get_docstring(ast.parse((HERE / f"{verb}.py").read_bytes())) or ""
+    name = TOOLS[verb].partition(":")[0] if verb in VERBS else f"refsim.cli.{verb}"
+    path = HERE.parents[1].joinpath(*name.split(".")).with_suffix(".py")
+    doc = ast.get_docstring(ast.parse(path.read_bytes())) or ""
     return doc.partition("\n")[0].removesuffix(".")
 
 

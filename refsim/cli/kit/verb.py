@@ -25,6 +25,23 @@ GROUPS = {
     "Models": ("lower", "check", "reduce", "mend"),
     "Maintain": ("mutate", "schema"),
 }
+#: What joins other people's tools, as entry points name it. Nothing else of refsim knows the room refsim.devtools.
+TOOLS = {
+    "etdump": "refsim.devtools.etdump:command",
+    "origins": "refsim.devtools.origins:read_origins",
+    "node data": "refsim.devtools.model_explorer:write_node_data",
+    "graph": "refsim.devtools.model_explorer:write_graph",
+    "page": "refsim.devtools.graph_page:page",
+}
+#: Those of them that are verbs.
+VERBS = ("etdump",)
+
+
+def tool(name: str) -> Any:
+    """A function or verb that joins other people's tools, loaded as an installed package's entry point is."""
+    from importlib.metadata import EntryPoint  # slow to load, and most verbs use no such tool
+
+    return EntryPoint(name, TOOLS[name], "refsim.devtools").load()
 
 
 class Lacking(click.UsageError):

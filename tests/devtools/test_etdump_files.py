@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.etdump.read import EtdumpRecording, read_etdump
-from refsim.formats.etdump.schema import (
+from refsim.devtools.etdump_file import EtdumpRecording, read_etdump
+from refsim.devtools.etdump_schema import (
     ETDUMP,
     DebugEvent,
     DumpedTensor,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.errors import MissingDependencyError, ParameterError
-from refsim.device.delegate_gap import Gap, delegate_calls, gaps_of
+from refsim.devtools.gaps import Gap, delegate_calls, gaps_of
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.exported.files import read_exported
-from refsim.formats.exported.program import MOST_BYTES, Frame, parse
+from refsim.devtools.program import MOST_BYTES, parse
+from refsim.devtools.record import read_exported
+from refsim.graph.origin import Frame
 
 NET = Path(__file__).parents[1] / "data" / "devtools"
 TRACE = (

@@ -15,7 +15,7 @@ from refsim.core import choices, size_limit
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, LimitError
-from refsim.formats.etdump.schema import ETDUMP, DumpedTensor, DumpedValue, EtDump, Run
+from refsim.devtools.etdump_schema import ETDUMP, DumpedTensor, DumpedValue, EtDump, Run
 from refsim.formats.file import held, read_file, view
 from refsim.formats.flatbuffer.decode import decode
 

@@ -7,63 +7,18 @@ of the file is evaluated, looked up or run.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any
+from typing import Any
 
 from refsim.core.errors import FormatError
 from refsim.formats.reading import parsed, reading
+from refsim.graph.origin import ExportedNode, Frame
 
 NEED = "the JSON of a torch.export program"
-#: What stands in the way of the code that a model's author wrote: torch's own modules.
-_TORCH = ("/torch/", "/torchao/")
-_PACKAGES = ("site-packages", "dist-packages")
 _MOST_FRAMES = 256
 #: Most bytes of a program: ExecuTorch stores some 3 KB for each operator.
 MOST_BYTES = 1 << 25
-
-
-@dataclass(frozen=True)
-class Frame:
-    """A line of Python: file, number, function, and its text where the stack trace has it."""
-
-    file: Annotated[str, "Its file."]
-    line: Annotated[int, "Its number."]
-    function: Annotated[str, "The function that it is in."]
-    code: Annotated[str, "Its text."] = ""
-
-    @property
-    def is_torch(self) -> bool:
-        """Whether the line is torch's own."""
-        path = self.file.replace("\\", "/")
-        return any(packages + torch in path for packages in _PACKAGES for torch in _TORCH)
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}" + (f": {self.code}" if self.code else "")
-
-
-@dataclass(frozen=True)
-class ExportedNode:
-    """One operator. ``inputs`` and ``outputs`` are names of tensors, ``numbers`` the plain numbers among its arguments.
-
-    ``target`` is the operator with its namespace, as ``aten.conv2d.default``. ``module`` and ``module_type`` say in
-    which module of the model it was called, as ``block.conv`` and ``Conv2d``. ``handle`` is ExecuTorch's debug handle.
-    """
-
-    target: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    numbers: Mapping[str, float] = field(default_factory=dict)
-    frames: tuple[Frame, ...] = ()
-    module: str = ""
-    module_type: str = ""
-    handle: int | None = None
-
-    @property
-    def own_frame(self) -> Frame | None:
-        """The innermost line that is not torch's own; if all are torch's, the innermost one."""
-        own = [frame for frame in self.frames if not frame.is_torch] or list(self.frames)
-        return own[-1] if own else None
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from refsim.core.layout import WIDTH_PACKED
+from refsim.devtools.origins import origins
+from refsim.devtools.program import ExportedProgram
+from refsim.devtools.record import read_exported
 from refsim.exec.model import load
-from refsim.formats.exported.files import read_exported
-from refsim.formats.exported.program import ExportedNode, ExportedProgram
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.origins import Origin, origins
+from refsim.graph.origin import ExportedNode, Origin
 from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"

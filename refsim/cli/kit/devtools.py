@@ -1,4 +1,4 @@
-"""The lines of a model's code behind its operators, as verbs show them: the option, the lookup, the sentences."""
+"""What verbs take of other people's tools (refsim.devtools): lines of code behind operators, Model Explorer."""
 
 from __future__ import annotations
 
@@ -9,20 +9,24 @@ from typing import Annotated
 import click
 
 from refsim.cli.kit.text import Table
+from refsim.cli.kit.verb import tool
+from refsim.cli.kit.written import Written
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError
 from refsim.exec.model import Model
-from refsim.formats.dumps import value_name
-from refsim.formats.exported.files import Exported, read_exported
-from refsim.formats.pte.schema import DelegateCall
-from refsim.graph.graph import Node, refs
-from refsim.graph.origins import Origin, origins
+from refsim.graph.origin import Origin
 
 COLUMN = "origin"
 origin_option = click.option(
     "--origin",
     metavar="RECORD",
     help="The ETRecord of FILE, or the .pt2 that it was made from: show the line of code behind an operator.",
+)
+
+node_data_option = click.option(
+    "--node-data",
+    type=Written(),
+    metavar="OUT",
+    help="Write the verdict on each operator as node data for Model Explorer, beside inspect --model-explorer.",
 )
 
 
@@ -78,34 +82,11 @@ class Origins:
 
 def read_origins(model: Model, record: str | None) -> Origins:
     """FormatError if the record is none, or of another program."""
-    if record is None:
-        return Origins()
-    method = "forward" if model.plan is None else model.plan.name
-    given = read_exported(record, method)
-    found = origins(model.graphs, given.program, _handles(model, given))
-    places = {(number, node.number): node for number, node in model.nodes()}
-    if places and not found:
-        raise FormatError(
-            record, "none of the operators are in this program", got=f"0 of {len(places)}",
-            need=f"the record of {model.path}",
-        )  # fmt: skip
-    values = {place: value_name(place[0], places[place].outputs[0]) for place in found}
-    computed = sum(1 for number, node in places.items() if _reads(model, number[0], node))
-    return Origins(found, values, record, max(computed, len(found)))
+    found: Origins = Origins() if record is None else tool("origins")(model, record)
+    return found
 
 
-def _reads(model: Model, number: int, node: Node) -> bool:
-    """Whether a node reads more than constants."""
-    return any(model.graphs[number].tensors[value].data is None for value in refs(node.args))
-
-
-def _handles(model: Model, given: Exported) -> dict[int, frozenset[int]]:
-    """The debug handles behind each delegate."""
-    if model.plan is None or not given.handles:
-        return {}
-    steps = [step for chain in model.plan.chains for step in chain.instructions]
-    return {
-        step.delegate_index: given.handles[at]
-        for at, step in enumerate(steps)
-        if isinstance(step, DelegateCall) and at in given.handles
-    }
+def write_node_data(path: str | None, name: str, verdicts: Iterable[tuple[str, str]]) -> None:
+    """Write (value name, verdict) pairs as node data; nothing without a path."""
+    if path is not None:
+        tool("node data")(path, name, verdicts)

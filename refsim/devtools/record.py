@@ -10,7 +10,7 @@ from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import FormatError
-from refsim.formats.exported.program import MOST_BYTES, ExportedProgram, parse
+from refsim.devtools.program import MOST_BYTES, ExportedProgram, parse
 from refsim.formats.reading import MAX_JSON_BYTES, archive, member, parsed, reading
 
 NEED = "an ETRecord, or what torch.export.save writes"

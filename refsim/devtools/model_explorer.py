@@ -13,11 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-import click
-
-from refsim.cli._origins import Origins
+from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.text import shape_text, wrote
-from refsim.cli.kit.written import Written
 from refsim.core import atomic_write
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
@@ -36,23 +33,15 @@ COLOURS: Mapping[str, tuple[str, str]] = {
     "wrong inputs": ("#ffcc80", "#000000"),
 }
 
-node_data_option = click.option(
-    "--node-data",
-    type=Written(),
-    metavar="OUT",
-    help="Write the verdict on each operator as node data for Model Explorer, beside inspect --model-explorer.",
-)
-
 
 def write_graph(path: str, model: Model, made: Origins) -> None:
     """Write the graph collection of a program. With a record, operators lie in the modules that they come from."""
     _write(path, {"label": os.path.basename(model.path), "graphs": [graph_of(model, made)]})
 
 
-def write_node_data(path: str | None, name: str, verdicts: Iterable[tuple[str, str]]) -> None:
-    """Write (value name, verdict) pairs as node data; nothing without a path."""
-    if path is not None:
-        _write(path, {GRAPH: {"name": name, "results": {key: _result(text) for key, text in verdicts}}})
+def write_node_data(path: str, name: str, verdicts: Iterable[tuple[str, str]]) -> None:
+    """Write (value name, verdict) pairs as node data."""
+    _write(path, {GRAPH: {"name": name, "results": {key: _result(text) for key, text in verdicts}}})
 
 
 def _result(verdict: str) -> dict[str, str]:

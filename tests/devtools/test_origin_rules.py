@@ -13,10 +13,11 @@ import pytest
 from refsim.core.errors import LimitError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.plain import plain
-from refsim.formats.exported.program import ExportedNode, ExportedProgram, Frame
-from refsim.graph import origins as module
+from refsim.devtools import origins as module
+from refsim.devtools.origins import origins
+from refsim.devtools.program import ExportedProgram
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.origins import Origin, origins
+from refsim.graph.origin import ExportedNode, Frame, Origin
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from refsim.core import choices
 from refsim.core.errors import FormatError, ShapeError
+from refsim.devtools.etdump_file import EtdumpRecording
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
-from refsim.formats.etdump.read import EtdumpRecording
 from refsim.formats.pte.schema import DelegateCall
 from refsim.graph.graph import Graph, Node
 from refsim.ops.base.traits import Family

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import click
 
-from refsim.cli._origins import Origins, origin_option, read_origins
 from refsim.cli.kit.complete import named, partial_option
+from refsim.cli.kit.devtools import Origins, origin_option, read_origins
 from refsim.cli.kit.options import executor_profile_option
 from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened, opened, target_option
@@ -21,9 +21,9 @@ from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.status import DIFFERENT, SAME
-from refsim.device.delegate_gap import Gap, delegate_calls, gaps
+from refsim.devtools.etdump_file import read_etdump
+from refsim.devtools.gaps import Gap, delegate_calls, gaps
 from refsim.formats.dumps import value_name
-from refsim.formats.etdump.read import read_etdump
 from refsim.formats.targets import TargetRow
 
 #: Outputs whose first difference is told.

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refsim.cli._layered import Placed, placed
-from refsim.cli._model_explorer import graph_of
-from refsim.cli._origins import Origins
+from refsim.cli.kit.devtools import Origins
 from refsim.core.errors import FormatError
 from refsim.core.html import rendered
+from refsim.devtools.layered import Placed, placed
+from refsim.devtools.model_explorer import graph_of
 from refsim.exec.model import Model
 from refsim.formats.reading import json_file
 
@@ -69,7 +69,7 @@ def page(model: Model, made: Origins, changes: Mapping[str, str], verdicts_from:
     boxes = [_box(at, node, place, height, layouts, changes, verdicts) for at, node in enumerate(nodes)]
     return rendered(
         "html page",
-        "refsim.cli",
+        "refsim.devtools",
         "graph.html",
         file=model.path,
         boxes=boxes,

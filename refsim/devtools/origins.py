@@ -12,56 +12,22 @@ from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
-from typing import Annotated
 
-from refsim.core.errors import LimitError
-from refsim.formats.exported.program import ExportedNode, ExportedProgram, Frame
+from refsim.cli.kit.devtools import Origins
+from refsim.core.errors import FormatError, LimitError
+from refsim.devtools.program import ExportedProgram
+from refsim.devtools.record import Exported, read_exported
+from refsim.exec.model import Model
+from refsim.formats.dumps import value_name
+from refsim.formats.pte.schema import DelegateCall
 from refsim.graph.graph import Graph, Node, refs
+from refsim.graph.origin import ExportedNode, Origin
 from refsim.ops.base.traits import Family
 
 #: Most comparisons of values; real programs of thousands of operators need some millions.
 _MOST_WORK = 1 << 24
 #: Most operators of a program that one operator of a delegate stands for.
 _MOST_FUSED = 64
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What an operator was made from: operators of the exported program in order; or an input that it only converts."""
-
-    nodes: tuple[ExportedNode, ...]
-    input: Annotated[str, "The input that it only converts; else empty."] = ""
-
-    @property
-    def frames(self) -> Annotated[list[Frame], "The lines of the model's own code, each once, in order."]:
-        return list(dict.fromkeys(frame for node in self.nodes if (frame := node.own_frame) is not None))
-
-    @property
-    def module(self) -> Annotated[str, "The innermost module of the first operator, as `first.narrow`."]:
-        return self.nodes[0].module if self.nodes else ""
-
-    @property
-    def module_type(self) -> Annotated[str, "The type of that module."]:
-        return self.nodes[0].module_type if self.nodes else ""
-
-    @property
-    def operators(self) -> Annotated[list[str], "The operators of the exported program, in order."]:
-        return [node.target for node in self.nodes]
-
-    def lines(self) -> list[str]:
-        """Sentences for a report: the module, then each line of code."""
-        if self.input:
-            return [f"input {self.input}"]
-        place = f"{self.module} ({self.module_type})" if self.module else self.module_type
-        return [*([place] if place else []), *map(str, self.frames)]
-
-    def __str__(self) -> str:
-        """For the cell of a table: file, line and module, or the operator where no line is known."""
-        if self.input:
-            return f"input {self.input}"
-        first = self.frames[0] if self.frames else None
-        line = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
-        return " ".join(part for part in (line, self.module) if part) or self.nodes[0].target
 
 
 def origins(
@@ -84,6 +50,39 @@ def origins(
             if origin is not None:
                 found[number, node.number] = origin
     return found
+
+
+def read_origins(model: Model, record: str) -> Origins:
+    """FormatError if the record is none, or of another program."""
+    method = "forward" if model.plan is None else model.plan.name
+    given = read_exported(record, method)
+    found = origins(model.graphs, given.program, _handles(model, given))
+    places = {(number, node.number): node for number, node in model.nodes()}
+    if places and not found:
+        raise FormatError(
+            record, "none of the operators are in this program", got=f"0 of {len(places)}",
+            need=f"the record of {model.path}",
+        )  # fmt: skip
+    values = {place: value_name(place[0], places[place].outputs[0]) for place in found}
+    computed = sum(1 for number, node in places.items() if _reads(model, number[0], node))
+    return Origins(found, values, record, max(computed, len(found)))
+
+
+def _reads(model: Model, number: int, node: Node) -> bool:
+    """Whether a node reads more than constants."""
+    return any(model.graphs[number].tensors[value].data is None for value in refs(node.args))
+
+
+def _handles(model: Model, given: Exported) -> dict[int, frozenset[int]]:
+    """The debug handles behind each delegate."""
+    if model.plan is None or not given.handles:
+        return {}
+    steps = [step for chain in model.plan.chains for step in chain.instructions]
+    return {
+        step.delegate_index: given.handles[at]
+        for at, step in enumerate(steps)
+        if isinstance(step, DelegateCall) and at in given.handles
+    }
 
 
 class _Aliases:

@@ -1,1 +1,0 @@
-"""ETDumps: what ExecuTorch's runtime records of a run when it is built with its event tracer."""
