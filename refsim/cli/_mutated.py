@@ -109,6 +109,8 @@ class RandomVerdict:
     causes: Annotated[Sequence[str], "The first causes that were named."]
     pattern: Annotated[Sequence[str], "What the differences have in common."]
     seconds: Annotated[float, "How long it took."]
+    place: Annotated[str, "Whether the place that was told is the changed one; empty if none could be told."]
+    reports: Annotated[Sequence[float], "Seconds that each report took."]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,11 @@ class RandomTotal:
     survived: Annotated[int, "Noticed by nothing."]
     noticed: Annotated[int, "How many were noticed."]
     named: Annotated[int, "Of how many the cause or the region was named."]
+    reported: Annotated[int, "Noticed by a case or a model, which a report is made of."]
+    places: Annotated[int, "Of how many a report could tell the place."]
+    placed: Annotated[int, "Of how many it was right."]
+    among_equals: Annotated[int, "Of how many it, or one of the edits with the same bytes, was right."]
+    seconds: Annotated[tuple[float, float] | None, "Of a report: the median, and what 95 % did not exceed."]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from mutants.generated import naming
 from mutants.generated.change import Change
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import Agreed
+from refsim.bytediff.search.words import Place
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError
@@ -62,6 +63,39 @@ def test_a_cause_that_predicts_everything_counts_whatever_its_class() -> None:
     assert naming.named(change, [replace(row, cause=whole, exact=1, of=1)]) == "byte order"
     few = replace(whole, explained=3, differing=3)
     assert naming.named(change, [replace(row, cause=few, exact=1, of=1)]) == ""
+
+
+_PLACE = Place("add_dot4", "refsim/core/lanes.py", 40, "x for y", shader="shaders/include/dot.glsl:9")
+_KERNEL = Place(
+    "q8ta_relu", "refsim/ops/q8ta_relu.py", 1, "x for y", called="lane(x) (refsim/ops/q8ta_relu.py:70)"
+)
+
+
+@pytest.mark.parametrize(
+    ("file", "scope", "line", "place", "found"),
+    [
+        ("refsim/core/lanes.py", "add_dot4", 90, _PLACE, naming.RIGHT),
+        ("refsim/core/lanes.py", "insert", 42, _PLACE, naming.RIGHT),
+        ("refsim/core/lanes.py", "insert", 43, _PLACE, naming.ELSEWHERE),
+        ("refsim/ops/q8ta_add.py", "kernel", 40, _PLACE, naming.ELSEWHERE),
+        ("shaders/include/dot.glsl", "f", 8, _PLACE, naming.RIGHT),
+        ("shaders/include/wide.glsl", "add_dot4", 80, _PLACE, naming.RIGHT),
+        ("refsim/ops/q8ta_relu.py", "kernel", 90, _KERNEL, naming.RIGHT),
+        ("refsim/ops/q8ta_relu.py", "_relu", 70, _KERNEL, naming.RIGHT),
+        ("shaders/q8ta_relu.comp", "main", 90, _KERNEL, naming.RIGHT),
+        ("shaders/q8ta_add.comp", "main", 1, _KERNEL, naming.ELSEWHERE),
+        ("refsim/core/index.py", "f", 9, replace(_PLACE, others=("y (refsim/core/index.py:9)",)), naming.AMONG_EQUALS),
+        ("refsim/ops/q8ta_relu.py", "kernel", 1, None, naming.UNTOLD),
+        ("refsim/exec/cpu/relu/kernel.py", "kernel", 1, _KERNEL, ""),
+    ],
+)  # fmt: skip
+def test_the_place_is_that_of_the_change(
+    file: str, scope: str, line: int, place: Place | None, found: str
+) -> None:
+    source = "\n" * (line - 1) + "zp\n"
+    change = Change(file, source, line - 1, line + 1, "x", "index", scope, "zp")
+    row = agreed_cause("byte order")
+    assert naming.located(change, [row, replace(row, cause=replace(row.cause, place=place))]) == found
 
 
 def test_a_region_counts_if_it_says_where_the_error_is() -> None:

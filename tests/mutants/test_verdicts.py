@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mutants import objects, tree
-from mutants.generated import page, record, reports, sample, trial, verb
+from mutants.generated import naming, page, record, reports, sample, trial, verb
 from mutants.generated.change import Change
 from mutants.tree import CHECKOUT
 from refsim.exec.cpu import compiled
@@ -127,12 +127,23 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
     rows = [
         trial.Verdict("a", "native", "what", trial.CORPUS, causes=("x",)),
         trial.Verdict("b", "graph", "w", "survived"),
+        trial.Verdict("c", "emulated", "w", trial.TESTS),
+        *(
+            trial.Verdict(
+                str(k), "emulated", "w", trial.CORPUS, cause="x" * (k < 2), place=place, reports=(k, 10.0 - k)
+            )
+            for k, place in enumerate((naming.RIGHT, naming.AMONG_EQUALS, naming.UNTOLD))
+        ),
     ]
     path = tmp_path / "verdicts"
     path.write_text("".join(json.dumps(each.as_json()) + "\n" for each in rows))
     assert record.read_verdicts(path) == rows
     totals = {total.area: total for total in record.summary(rows)}
-    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (2, 1, 1)
+    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (6, 5, 1)
+    emulated = totals["emulated"]
+    assert (emulated.noticed, emulated.reported, emulated.named) == (4, 3, 2)
+    assert (emulated.placed, emulated.places(*naming.PLACES)) == ((1, 2), 3)
+    assert (emulated.seconds, totals["native"].seconds) == ((8.0, 10.0), None)
 
 
 def test_what_only_a_choice_shows_is_counted_apart() -> None:

@@ -18,6 +18,9 @@ Nobody wrote down what a generated change does wrong. A report names it if one o
   alone run. An error that stops a native kernel from being prepared says of which operator, tensors and route, and
   where in the kernel's own sources.
 
+Apart from the name, the *place* that a report tells of a change in an emulated kernel or a shader is right or not
+(`located`). No line of an emulated kernel is that of a native one, so nothing is said of those.
+
 What a failed test says counts for nothing: a kernel's author has the report alone.
 A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
 its signal, nor a region that is most of the tensor.
@@ -34,6 +37,7 @@ from mutants.generated.change import Change
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.pattern import PADDING_ONLY
+from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import tightest
 
 OPERANDS = "operands"
@@ -261,6 +265,42 @@ def _proved(row: Agreed) -> bool:
 def _fits(row: Agreed) -> bool:
     """Whether it explains most of what is wrong, and no right byte speaks against it."""
     return row.exact > 0 or (not row.cause.weak and 2 * row.cause.explained >= row.cause.differing)
+
+
+#: Whether the place of one of the first causes is that of the change: it is, one of the edits with the same bytes is,
+#: it is another, or no place was told.
+RIGHT, AMONG_EQUALS, ELSEWHERE, UNTOLD = "right", "among equals", "elsewhere", "untold"
+PLACES = (RIGHT, AMONG_EQUALS, ELSEWHERE, UNTOLD)
+#: A statement takes a few lines.
+NEAR_LINES = 2
+
+
+def located(change: Change, causes: Sequence[Agreed]) -> str:
+    """What the first causes say of the changed place, its function or a line near it; "" where none could be told."""
+    if not change.file.startswith(("refsim/ops/", "refsim/core/", "shaders/")):
+        return ""
+    told = [row.place for row in causes if row.place is not None]
+    if any(_is_place(change, place) for place in told):
+        return RIGHT
+    if any(_beside_line(change, at) for place in told for at in place.others):
+        return AMONG_EQUALS
+    return ELSEWHERE if told else UNTOLD
+
+
+def _is_place(change: Change, place: Place) -> bool:
+    if any(_beside_line(change, at) for at in (str(place), place.called, place.shader)):
+        return True
+    stem, scope = Path(change.file).stem, change.scope.rpartition(".")[2]
+    if Path(place.file).stem == place.function:  # the kernel itself
+        return stem == place.function and scope in ("kernel", "main")
+    same = place.function in (scope, re.sub("x?4$", "", scope))
+    return same and (change.file == place.file or change.file.startswith("shaders/"))  # shaders name it alike
+
+
+def _beside_line(change: Change, at: str) -> bool:
+    """Whether a text ends in ``file:line``, in parentheses or not, and that is the changed line or near it."""
+    found = re.search(r"([\w/.]+):(\d+)\)?$", at)
+    return found is not None and found[1] == change.file and abs(int(found[2]) - change.line) <= NEAR_LINES
 
 
 def region(change: Change, reports: Sequence[Report]) -> str:

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 
 from mutants import runner
-from mutants.generated import record
+from mutants.generated import naming, record
 from mutants.generated.change import KINDS
 from mutants.generated.trial import LIVES, TEST_SECONDS, TESTS_SECONDS, Verdict
 from mutants.markdown import table
@@ -22,6 +22,10 @@ _COLUMNS = (
     "survived",
     "noticed",
     "named",
+    "of reports",
+    "place right",
+    "or among equals",
+    "report s (median, 95 %)",
 )
 
 
@@ -117,6 +121,9 @@ take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s.
   - an error names the class, the changed function as one of its three innermost, or the changed file; or
     the case is right on one thread and wrong on several, and the change is in what several threads alone
     run. What a test alone notices is not named.
+- *Place right*, of changes in emulated kernels and shaders that gave wrong bytes in a case: one of the first
+  three causes tells the changed function, or a line not more than {naming.NEAR_LINES} from the change; or one
+  of the edits with the same bytes does (*among equals*).
 
 Sizes of blocks and costs of estimates are not drawn, since no byte depends on them:
 `tests/exec/cpu/test_tuning.py` sets each to other values.

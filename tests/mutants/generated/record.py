@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mutants.generated import naming
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import CORPUS, EQUIVALENT, INVALID, LIVES, MODELS_, TESTS, Verdict
 from mutants.tree import CHECKOUT
@@ -17,7 +18,8 @@ from refsim.core.errors import FormatError
 
 COLUMNS = (
     "area", "drawn count", "invalid count", "equivalent count", "by corpus count", "by models count",
-    "by tests count", "survived count", "noticed", "cause or region named",
+    "by tests count", "survived count", "noticed", "cause or region named", "of reports", "place right",
+    "or among equals", "report s (median, 95 %)",
 )  # fmt: skip
 
 
@@ -68,13 +70,35 @@ class Total:
     def named(self) -> int:
         return sum(each.named for each in self.verdicts if each.noticed)
 
+    @property
+    def reported(self) -> int:
+        """Noticed by cases or models, which have a report; what a test alone notices has none."""
+        return self.noticed - self.count(TESTS)
+
+    def places(self, *verdicts: str) -> int:
+        """How many reports say such of the changed place (`naming.located`)."""
+        return sum(each.place in verdicts for each in self.verdicts if each.noticed)
+
+    @property
+    def seconds(self) -> tuple[float, float] | None:
+        """What a report took: the median, and what 95 of 100 did not exceed; None without any."""
+        took = sorted(seconds for each in self.verdicts for seconds in each.reports)
+        return (took[len(took) // 2], took[(95 * len(took) - 1) // 100]) if took else None
+
     def cells(self) -> tuple[object, ...]:
         """The columns of `COLUMNS`."""
         counts = (self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES))
         return (
             self.area, len(self.verdicts), *counts,
-            share(self.noticed, self.meant), share(self.named, self.noticed),
+            share(self.noticed, self.meant), share(self.named, self.noticed), share(self.named, self.reported),
+            *(share(count, self.places(*naming.PLACES)) for count in self.placed),
+            "-" if self.seconds is None else "{:.2f}, {:.2f}".format(*self.seconds),
         )  # fmt: skip
+
+    @property
+    def placed(self) -> tuple[int, int]:
+        """How many places were right, and how many with those that are one of several edits with the same bytes."""
+        return self.places(naming.RIGHT), self.places(naming.RIGHT, naming.AMONG_EQUALS)
 
     def as_json(self) -> dict[str, Any]:
         counts = {kind: self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES)}
@@ -84,6 +108,11 @@ class Total:
             **counts,
             "noticed": self.noticed,
             "named": self.named,
+            "reported": self.reported,
+            "places": self.places(*naming.PLACES),
+            "placed": self.placed[0],
+            "among_equals": self.placed[1],
+            "seconds": self.seconds,
         }
 
 
@@ -150,7 +179,8 @@ def read_verdicts(path: Path | None, skip: int = 0) -> list[Verdict]:
     for number, text in enumerate(whole.splitlines()[skip:], 1 + skip):
         try:
             row = json.loads(text)
-            found.append(Verdict(**{**row, "causes": tuple(row["causes"]), "pattern": tuple(row["pattern"])}))
+            lists = {name: tuple(row.get(name, ())) for name in ("causes", "pattern", "reports")}
+            found.append(Verdict(**{**row, **lists}))
         except (ValueError, KeyError, TypeError) as error:
             raise FormatError(f"{path}:{number}", "not a verdict", got=repr(error)[:200]) from error
     return found

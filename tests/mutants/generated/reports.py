@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -52,8 +53,11 @@ def of_chain(folder: Path, name: str) -> Report | None:
     return None
 
 
-def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[Report]:
-    """The diffs of the wrong cases, the first of them in ``out``, the others in ``out-1`` and so on."""
+def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[tuple[Report, float]]:
+    """The diffs of the wrong cases, and the seconds that each took.
+
+    The first is in ``out``, the others are in ``out-1`` and so on.
+    """
     for number, name in enumerate(names):
         made = bound(name, profile)
         expected = made.call.expected(made.inputs)
@@ -61,7 +65,9 @@ def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[Repor
         raw = (folder / (f"out-{number}" if number else "out")).read_bytes()
         actual.raw[:] = np.frombuffer(raw, np.uint8)
         if not np.array_equal(expected.raw, actual.raw):
-            yield diff(expected, actual, call=made, limit=1)
+            begin = time.perf_counter()
+            report = diff(expected, actual, call=made, limit=1)
+            yield report, time.perf_counter() - begin
 
 
 def _packed(array: np.ndarray) -> PackedBuffer:

@@ -65,6 +65,7 @@ class Verdict:
     """What became of a change. ``by``: the case, value or test that noticed it; ``said``: how, or why it is none.
 
     ``region`` and ``cause`` are what the diff says that is of the change's own class (`naming`); "" if nothing is.
+    ``place`` says whether the place that it tells is the changed one. ``reports`` are the seconds that each diff took.
     """
 
     id: str
@@ -78,6 +79,8 @@ class Verdict:
     causes: tuple[str, ...] = ()
     pattern: tuple[str, ...] = ()
     seconds: float = 0.0
+    place: str = ""
+    reports: tuple[float, ...] = ()
 
     @property
     def noticed(self) -> bool:
@@ -88,7 +91,10 @@ class Verdict:
         return bool(self.cause or self.region)
 
     def as_json(self) -> dict[str, Any]:
-        return {**self.__dict__, "causes": list(self.causes), "pattern": list(self.pattern)}
+        return {
+            **self.__dict__,
+            "causes": list(self.causes), "pattern": list(self.pattern), "reports": list(self.reports),
+        }  # fmt: skip
 
 
 def run(area: str, change: Change, tests: bool = True) -> Verdict:
@@ -254,10 +260,12 @@ class _Trial:
             frames = [(file, function) for file, function in found.get("frames", ())]
             at = naming.error(self.change, said, frames)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
-        made_of = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
-        if not made_of:
+        timed = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
+        if not timed:
             said = said or "another digest of the same bytes: what a seed draws changed"
             return replace(made, said=said, cause=naming.cause(self.change, outside))
+        made_of = [report for report, _ in timed]
+        made = replace(made, reports=tuple(round(seconds, 2) for _, seconds in timed))
         return self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
 
     def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
@@ -266,7 +274,7 @@ class _Trial:
         cause = naming.cause(self.change, outside) or naming.named(self.change, causes)
         return replace(
             made, causes=tuple(map(str, causes)), pattern=tuple(found[0].pattern),
-            cause=cause, region=naming.region(self.change, found),
+            cause=cause, region=naming.region(self.change, found), place=naming.located(self.change, causes),
         )  # fmt: skip
 
     # --- models and tests --------------------------------------------------------------------------------
