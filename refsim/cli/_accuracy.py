@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import click
 import numpy as np
 
-from refsim.cli.kit.text import Table
 from refsim.core import choices
+from refsim.core.result import Table
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 

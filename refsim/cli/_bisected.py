@@ -11,10 +11,10 @@ from refsim.cli.kit.again import again
 from refsim.cli.kit.complete import CompleteComparison
 from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.report import ToldReport
-from refsim.cli.kit.text import Command, Text
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
+from refsim.core.result import Command, Text
 from refsim.device.first_wrong import Bisected
 from refsim.device.row import GIVEN, Row
 

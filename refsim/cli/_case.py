@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Command, Text, shape_text
 from refsim.core.counted import counted
+from refsim.core.result import Command, Result, Text, shape_text
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.case import as_text

@@ -11,13 +11,12 @@ import click
 
 from refsim.cli._case import ShownCase
 from refsim.cli.kit.options import LIMIT, root_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
+from refsim.core.result import Result, Table, Text
 from refsim.golden.named import open_case
 from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus

@@ -8,11 +8,10 @@ from typing import Annotated
 
 from refsim.cli.kit.options import root_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import MOST_SHOWN, Table, Text, rest
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import IncompleteError
+from refsim.core.result import MOST_SHOWN, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
 from refsim.golden import coverage as counting
 from refsim.golden.chain import CHAINS

@@ -17,14 +17,14 @@ from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli.kit.options import folder_option, runtime_option, search_option
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.report import kernels_text
-from refsim.cli.kit.result import FileSize, Result
-from refsim.cli.kit.text import MOST_SHOWN, Command, Table, Text, rest, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.plain import FLAT, plain
+from refsim.core.result import MOST_SHOWN, Command, FileSize, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder

@@ -11,11 +11,10 @@ import click
 
 from refsim.cli.kit.options import root_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
+from refsim.core.result import Result, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.golden.chain import CHAINS
 from refsim.golden.regen import CHANGELOG

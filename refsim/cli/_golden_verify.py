@@ -15,14 +15,14 @@ from refsim.bytediff.rank import Cause
 from refsim.cli._golden_results import run
 from refsim.cli.kit.options import executors_option, profile_option, root_option, search_option
 from refsim.cli.kit.report import kernels_text
-from refsim.cli.kit.result import Comparison
-from refsim.cli.kit.text import MOST_SHOWN, Command, Table, Text, rest, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import Profile
+from refsim.core.result import MOST_SHOWN, Command, Comparison, Table, Text, rest
 from refsim.exec.cpu import isa as isas
 from refsim.exec.cpu.thread_pool import processors
 from refsim.exec.factory import executor_named

@@ -8,12 +8,11 @@ from typing import Annotated
 
 from refsim.cli.check import pointer
 from refsim.cli.kit.devtools import Origins
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened
-from refsim.cli.kit.text import Command, Table, Text, shape_text
 from refsim.core.counted import counted
 from refsim.core.layout import layout
 from refsim.core.plain import FLAT
+from refsim.core.result import Command, Result, Table, Text, shape_text
 from refsim.graph.describe import DelegateFacts, OperatorFacts, TensorFacts
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")

@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 from refsim.check.finding import Finding
 from refsim.cli.check import pointer
-from refsim.cli.kit.result import FileSize, Result
-from refsim.cli.kit.text import Command, Table, Text
 from refsim.core.counted import counted
+from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.device.execution import Misshaped
 from refsim.exec.model import LOWERED

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.result import Comparison, Result
-from refsim.cli.kit.text import Command, Table, Text
+from refsim.core.result import Command, Comparison, Result, Table, Text
 
 BUG = ("mutant", "bug", "place", "subject")
 OUTCOME = (*BUG, "outcome", "case", "rank", "cause")

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.core.counted import counted
+from refsim.core.result import Result, Table, Text
 from refsim.exec.model import Model
 from refsim.exec.plan_memory import PlanMemory
 

@@ -13,10 +13,10 @@ import numpy as np
 from refsim.cli._accuracy import RunAccuracy
 from refsim.cli.kit.complete import CompleteComparison, named, unwatched_lines
 from refsim.cli.kit.devtools import Origins
-from refsim.cli.kit.text import Command, Text, shape_text
 from refsim.cli.kit.verb import PROGRAM
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
+from refsim.core.result import Command, Text, shape_text
 from refsim.device.execution import Execution, Misshaped, OutputRow
 from refsim.exec.executor import YOURS
 from refsim.exec.plan_memory import PlanMemory

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.result import Comparison
 from refsim.cli.kit.target import GivenInputs, Opened, opened
-from refsim.cli.kit.text import Table, Text
 from refsim.core.counted import counted
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Comparison, Table, Text
 from refsim.device.across import Across, across
 from refsim.exec.factory import executor_named
 from refsim.formats.targets import TargetRow

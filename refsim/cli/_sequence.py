@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.result import Comparison
 from refsim.cli.kit.target import GivenInputs, Opened
-from refsim.cli.kit.text import Table, Text, shape_text
 from refsim.core.plain import FLAT
+from refsim.core.result import Comparison, Table, Text, shape_text
 from refsim.exec.factory import executor_named
 from refsim.exec.sequence import sequence
 

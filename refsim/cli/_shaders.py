@@ -13,11 +13,10 @@ import numpy as np
 from refsim.bytediff import Report
 from refsim.cli._shaders_repair import RepairSearch
 from refsim.cli.kit.report import kernels_text, report_lines, written_by
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import MOST_SHOWN, Command, Styled, Table, Text, rest
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.plain import FLAT
+from refsim.core.result import MOST_SHOWN, Command, Result, Styled, Table, Text, rest
 from refsim.core.status import DIFFERENT
 from refsim.core.status import SAME as RIGHT
 from refsim.exec.finding import KernelFinding

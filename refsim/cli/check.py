@@ -13,9 +13,8 @@ from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
 from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli.kit.options import runtime_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
+from refsim.core.result import Result, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 
 COLUMNS = ("level", "where", "operator", "rule", "what")

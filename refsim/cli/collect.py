@@ -10,12 +10,12 @@ import click
 
 from refsim.check.runtime import runtime
 from refsim.cli.kit.options import folder_option, runtime_option
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import target_option
-from refsim.cli.kit.text import Table, Text, shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
+from refsim.core.result import Result, Table, Text, shape_text
 from refsim.device.collect import Collected, Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
 

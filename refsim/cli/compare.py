@@ -25,11 +25,11 @@ from refsim.cli.kit.options import (
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.report import ToldReport, launched
 from refsim.cli.kit.target import GivenInputs, opened, target_option
-from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Text
 from refsim.exec.factory import executor_named
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow

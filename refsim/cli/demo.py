@@ -15,12 +15,11 @@ from refsim.cli._ran import RunOutput, outputs_of, table
 from refsim.cli.kit.complete import Completeness
 from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.options import executors_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
 from refsim.cli.run import EXPECTED_NAMES
 from refsim.core import choices
 from refsim.core.errors import FormatError
+from refsim.core.result import Result, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.execution import Execution, execute
 from refsim.formats import npz

@@ -8,12 +8,11 @@ from importlib.util import find_spec
 from typing import Annotated
 
 from refsim.cli._device import devices
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import form
 from refsim.core.gpu_fix import GPU_FIX, NO_KP
 from refsim.core.plain import FLAT
+from refsim.core.result import Result, Table, Text
 from refsim.exec.device_info import DeviceInfo
 
 COLUMNS = (

@@ -23,11 +23,11 @@ from refsim.cli.kit.options import (
     shape_option,
 )
 from refsim.cli.kit.report import BufferCompared, ToldReport, raw_buffer, raw_files
-from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
+from refsim.core.result import Text
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.golden.named import open_case

@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import refsim
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.extras import INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
 from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.result import Result, Table, Text
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.factory import backend, executors

@@ -14,13 +14,13 @@ from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
 from refsim.cli.check import refusals
 from refsim.cli.kit.options import output_option, runtime_option
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
-from refsim.cli.kit.text import Command, Table, Text, shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
+from refsim.core.result import Command, Result, Table, Text, shape_text
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, ExposedOutput, Manifest, judged_by, path_of

@@ -9,12 +9,11 @@ from typing import Annotated
 import click
 
 from refsim.cli.kit.options import Numbers, layout_option, shape_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.locate import at_byte, at_index
 from refsim.core.plain import plain
+from refsim.core.result import Result, Text
 from refsim.core.tensor import TensorDesc
 
 

@@ -23,7 +23,6 @@ from refsim.cli._lowered import (
 )
 from refsim.cli.kit.options import RUNTIMES
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.result import FileSize
 from refsim.cli.kit.target import target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
@@ -32,6 +31,7 @@ from refsim.core import atomic_write, strict_json
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
 from refsim.core.plain import plain
+from refsim.core.result import FileSize
 from refsim.device.execution import Misshaped
 from refsim.exec.model import LOWERED
 from refsim.formats.targets import DEFAULT, TargetRow, named

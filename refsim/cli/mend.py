@@ -11,11 +11,11 @@ import click
 from refsim.check.runtime import releases, runtime
 from refsim.cli.check import pointer
 from refsim.cli.kit.options import output_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Command, Table, Text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
+from refsim.core.result import Command, Result, Table, Text
 from refsim.formats.file import read_file
 from refsim.graph.scalars import Mended, mended
 

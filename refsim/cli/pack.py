@@ -12,14 +12,14 @@ import click
 import numpy as np
 
 from refsim.cli.kit.options import layout_option, output_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text, shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
 from refsim.core.layout import Layout
+from refsim.core.result import Result, Text, shape_text
 from refsim.formats import dumps, npz
 
 

@@ -10,12 +10,12 @@ import click
 
 from refsim.cli._device import probe
 from refsim.cli.kit.options import folder_option, output_option
-from refsim.cli.kit.result import FileSize, Result
-from refsim.cli.kit.text import Command, Table, Text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core.errors import ParameterError
 from refsim.core.plain import plain
 from refsim.core.qmath import Profile
+from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.device import probe as asked
 from refsim.device.measured import MeasuredDevice
 from refsim.device.outputs import IN_FOLDER

@@ -15,13 +15,13 @@ import click
 
 from refsim.cli.kit.options import output_option
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Command as Pasted
-from refsim.cli.kit.text import Table, Text, shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.errors import GraphError
+from refsim.core.result import Command as Pasted
+from refsim.core.result import Result, Table, Text, shape_text
 from refsim.device.reduce.command import NOT_FOUND, PLACE, UNKNOWN, Command
 from refsim.device.reduce.search import reduce
 from refsim.exec.model import Model, load

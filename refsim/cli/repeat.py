@@ -22,13 +22,13 @@ from refsim.cli.kit.options import (
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.report import ToldReport
 from refsim.cli.kit.target import GivenInputs, opened, target_option
-from refsim.cli.kit.text import Table, Text
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Table, Text
 from refsim.exec.again import Again
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat

@@ -20,14 +20,13 @@ from refsim.cli.kit.options import (
     search_option,
 )
 from refsim.cli.kit.report import BufferCompared, ToldReport, launched, raw_buffer, raw_files, written_by
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Result, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.single_output import FORMS

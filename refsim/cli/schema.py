@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import click
 
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text, Verbatim
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.errors import ParameterError
+from refsim.core.result import Result, Text, Verbatim
 
 
 @dataclass(frozen=True)

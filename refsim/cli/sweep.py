@@ -6,34 +6,29 @@ import inspect
 import os
 import shlex
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 from click.core import ParameterSource
 
-from refsim.cli._sweep import Swept, reasons, swept
 from refsim.cli.kit.document import Document
 from refsim.cli.kit.options import EXECUTORS, New, profile_option, search_option
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import say, wrote
 from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
-from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError, IncompleteError, ParameterError
-from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.errors import IncompleteError, ParameterError
+from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas
-from refsim.exec.executor import canonical_only
 from refsim.exec.factory import executor_named
 from refsim.exec.fingerprint import foreign, sources
-from refsim.formats.file import there
 from refsim.golden.named import cases_in
-from refsim.ops.base.registry import LISTED, OPS
+from refsim.ops.base.registry import OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
-from refsim.sweep.outcome import COMPARED, Outcome
-from refsim.sweep.plan import GRAPHS, SweepPlan, SweepVariant, shared
+from refsim.sweep.plan import GRAPHS, SweepPlan
+from refsim.sweep.result import Swept, check_ran, swept
 from refsim.sweep.run import Serve, sweep
 from refsim.sweep.servers import LOCAL, NONE, server
 
@@ -123,9 +118,9 @@ def command(
     if len(set(names)) < len(names):
         raise ParameterError("--profile", "two of one name", got=", ".join(names), need="distinct names")
     plan = SweepPlan(
-        shared(count, _operators(operators)) if count else {},
-        _models(folder, runs),
-        _variants(executors, threads, sets),
+        plans.shared(count, plans.subjects_of(operators)) if count else {},
+        plans.models_in(folder, runs),
+        plans.variants(executors, threads, sets),
         profiles or plans.PROFILES,
         bool(profiles),
         seed,
@@ -161,7 +156,7 @@ def command(
         wrote(failures)
         if left := [case for case in older if case not in new]:
             say(f"{failures} also has {counted(len(left), 'older case')}", err=True)
-    _check_ran(plan, found)
+    check_ran(plan, found)
     return swept(plan, found, failed, seconds, brought)
 
 
@@ -169,23 +164,6 @@ _SUBJECTS = (
     f"OPERATORS: {', '.join((*OPS, GRAPHS))}; {GRAPHS}: 3 to 12 random operators, dequantized at the end"
 )
 command.help = f"{inspect.cleandoc(command.help or '')}\n\n{_SUBJECTS}"
-
-
-def _check_ran(plan: SweepPlan, found: Sequence[Outcome]) -> None:
-    """IncompleteError if every call was refused."""
-    if any(outcome.failed for outcome in found) or any(
-        one.statuses[name] for one in found for name in COMPARED
-    ):
-        return
-    refused = reasons(found)
-    numerics = 0 < len(refused) == sum(why in map(canonical_only, plan.profiles) for why in refused)
-    other = "more configurations (-n), or operators that it takes"
-    raise IncompleteError(
-        "sweep",
-        "every call was refused",
-        got="; ".join(refused) or "no results",
-        need=f"--profile {CANONICAL.name}" if numerics else other,
-    )
 
 
 def _default(option: str) -> bool:
@@ -216,46 +194,3 @@ def _resumed() -> str:
     document = click.get_current_context().find_object(Document)
     words = [] if document is None else list(document.given)
     return shlex.join([PROGRAM, *words, *([] if "--resume" in words else ["--resume"])])
-
-
-def _operators(given: Sequence[str]) -> list[str]:
-    subjects = (*OPS, GRAPHS)
-    unknown = [name for name in given if name not in subjects]
-    if unknown:
-        raise ParameterError(
-            "sweep",
-            f"no such operator ({LISTED})",
-            got=unknown[0],
-            need=choices.need(unknown[0], subjects),
-        )
-    return list(dict.fromkeys(given)) or list(subjects)
-
-
-def _variants(
-    executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]
-) -> tuple[SweepVariant, ...]:
-    """Each executor; the native one with each number of threads and each instruction set."""
-    numbers = []
-    for number in ",".join(threads).split(","):
-        if not number.isdecimal() or not 1 <= int(number) <= 1024:
-            raise ParameterError("sweep --threads", "out of range", got=number, need="numbers from 1 to 1024")
-        numbers.append(int(number))
-    found: list[SweepVariant] = []
-    for name in ",".join(executors).split(","):
-        own = name == "cpu"
-        found += [
-            SweepVariant(name, n, isa)
-            for n in (numbers if own else [1])
-            for isa in ((sets or ("",)) if own else ("",))
-        ]
-    return tuple(dict.fromkeys(found))
-
-
-def _models(folder: str | None, runs: int) -> dict[str, int]:
-    if folder is None:
-        return {}
-    paths = sorted(Path(folder).rglob("*.pte"))
-    if not paths:
-        got = None if Path(folder).is_dir() else there(folder)
-        raise FormatError(folder, "no .pte file there", got=got, need="a folder of .pte files for --models")
-    return {str(path.resolve()): runs for path in paths}

@@ -32,14 +32,14 @@ from refsim.cli.kit.options import (
 )
 from refsim.cli.kit.progress import progress
 from refsim.cli.kit.report import ToldReport, kernels_text
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import GivenInputs, target_option
-from refsim.cli.kit.text import Command, Text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
 from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
+from refsim.core.result import Command, Result, Text
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
 from refsim.device.exchanged import taken_for

@@ -10,11 +10,11 @@ from typing import Annotated
 import click
 
 from refsim.cli.kit.options import layout_option, output_option, shape_option
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Text, shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
+from refsim.core.result import Result, Text, shape_text
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz
 from refsim.formats.file import read_file

@@ -8,7 +8,7 @@ another value among those of its owner.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -18,12 +18,25 @@ from typing import Annotated, Any, NamedTuple, get_args, get_origin
 FLAT = "(its keys stand here)"
 
 
+class Column(NamedTuple):
+    """In the annotation of a key: tables of such objects have a column for it (`refsim.core.result`).
+
+    ``head`` stands above it, the key's name without one. ``drop``: the how-manieth it is that a narrow terminal leaves
+    out; 0: it stays. ``show`` makes the cell of a value.
+    """
+
+    head: str = ""
+    drop: int = 0
+    show: Callable[[Any], object] | None = None
+
+
 class Key(NamedTuple):
-    """A key of an object: its name, its type, and what it means."""
+    """A key of an object: its name, its type, what it means, and its column in tables, if it has one."""
 
     name: str
     type: Any
     meaning: str
+    column: Column | None = None
 
 
 def plain(value: Any) -> Any:
@@ -63,7 +76,8 @@ def keys(kind: type[Any]) -> tuple[Key, ...]:
                 inner, *more = get_args(said)  # a type with checks of its own says these, too
                 meaning = next((one for one in reversed(more) if isinstance(one, str)), None)
                 if meaning is not None:
-                    found[name] = Key(name, inner, meaning)
+                    column = next((one for one in more if isinstance(one, Column)), None)
+                    found[name] = Key(name, inner, meaning, column)
     return tuple(found.values())
 
 

@@ -11,15 +11,14 @@ import click
 from refsim.cli.kit.complete import named, partial_option
 from refsim.cli.kit.devtools import Origins, origin_option, read_origins
 from refsim.cli.kit.options import executor_profile_option
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened, opened, target_option
-from refsim.cli.kit.text import Text, shape_text
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Result, Text, shape_text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.devtools.etdump_file import read_etdump
 from refsim.devtools.gaps import Gap, delegate_calls, gaps

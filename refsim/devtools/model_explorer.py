@@ -14,8 +14,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from refsim.cli.kit.devtools import Origins
-from refsim.cli.kit.text import shape_text, wrote
+from refsim.cli.kit.text import wrote
 from refsim.core import atomic_write
+from refsim.core.result import shape_text
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall, MoveCall, TensorList

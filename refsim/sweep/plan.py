@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from refsim.core import choices
+from refsim.core.errors import FormatError, ParameterError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile
+from refsim.formats.file import there
+from refsim.ops.base.registry import LISTED, OPS
 
 #: The name of random graphs, beside the names of the operators.
 GRAPHS = "graphs"
@@ -131,3 +136,48 @@ def shared(total: int, subjects: Sequence[str]) -> dict[str, int]:
     each, more = divmod(total, len(subjects))
     found = {subject: each + (number < more) for number, subject in enumerate(subjects)}
     return {subject: count for subject, count in found.items() if count}
+
+
+def subjects_of(given: Sequence[str]) -> list[str]:
+    """Operators, and `GRAPHS`, by name; without names all of them. ParameterError for an unknown one."""
+    subjects = (*OPS, GRAPHS)
+    unknown = [name for name in given if name not in subjects]
+    if unknown:
+        raise ParameterError(
+            "sweep",
+            f"no such operator ({LISTED})",
+            got=unknown[0],
+            need=choices.need(unknown[0], subjects),
+        )
+    return list(dict.fromkeys(given)) or list(subjects)
+
+
+def variants(
+    executors: Sequence[str], threads: Sequence[str], sets: Sequence[str]
+) -> tuple[SweepVariant, ...]:
+    """Each executor; the native one with each number of threads and each instruction set."""
+    numbers = []
+    for number in ",".join(threads).split(","):
+        if not number.isdecimal() or not 1 <= int(number) <= 1024:
+            raise ParameterError("sweep --threads", "out of range", got=number, need="numbers from 1 to 1024")
+        numbers.append(int(number))
+    found: list[SweepVariant] = []
+    for name in ",".join(executors).split(","):
+        own = name == "cpu"
+        found += [
+            SweepVariant(name, n, isa)
+            for n in (numbers if own else [1])
+            for isa in ((sets or ("",)) if own else ("",))
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+def models_in(folder: str | None, runs: int) -> dict[str, int]:
+    """Every model file in a folder, and how many inputs it gets; FormatError for a folder without any."""
+    if folder is None:
+        return {}
+    paths = sorted(Path(folder).rglob("*.pte"))
+    if not paths:
+        got = None if Path(folder).is_dir() else there(folder)
+        raise FormatError(folder, "no .pte file there", got=got, need="a folder of .pte files for --models")
+    return {str(path.resolve()): runs for path in paths}

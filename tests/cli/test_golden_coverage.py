@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from refsim.cli.kit.text import MOST_SHOWN
+from refsim.core.result import MOST_SHOWN
 from refsim.exec.cpu.isa import ISAS
 from refsim.golden import coverage, route_coverage, rules
 from refsim.ops.base.case import Case

@@ -10,12 +10,12 @@ import click
 import numpy as np
 
 from refsim.cli.kit.again import again
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.target import Opened
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.core.plain import FLAT
+from refsim.core.result import Result
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.doubts import SURE
 from refsim.exec.model import Model

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import click
 
-from refsim.cli.kit.text import Table
 from refsim.cli.kit.verb import tool
 from refsim.cli.kit.written import Written
 from refsim.core.counted import counted
+from refsim.core.result import Table
 from refsim.exec.model import Model
 from refsim.graph.origin import Origin
 

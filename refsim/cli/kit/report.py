@@ -16,14 +16,14 @@ from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.report import holds_elements
 from refsim.bytediff.text import styled
 from refsim.cli.kit.given import hints
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import Styled, Table, Text, not_written, pasted, remark, width, wrote
+from refsim.cli.kit.text import not_written, remark, width, wrote
 from refsim.core import atomic_write, choices
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
 from refsim.core.plain import FLAT
+from refsim.core.result import Result, Styled, Table, Text, pasted
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output

@@ -8,46 +8,17 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
 
 from refsim.cli.kit import progress
 from refsim.cli.kit.document import Document, as_line
-from refsim.core import choices
 from refsim.core import table as tables
 from refsim.core.escape import escaped
+from refsim.core.result import Command, Styled, Table, Verbatim
 
-
-class Command(str):
-    """A line that ends in a command to be pasted."""
-
-
-class Styled(NamedTuple):
-    """A line, and how a terminal shows it, as for `click.style`."""
-
-    line: str
-    style: Mapping[str, Any]
-
-
-class Verbatim(str):
-    """Text that is neither folded nor escaped."""
-
-
-class Table(NamedTuple):
-    """A table by the rule of `refsim.core.table`; ``drop``: its columns in the order in which they are left out."""
-
-    columns: Sequence[str]
-    rows: Iterable[Sequence[object]]
-    drop: Sequence[str] = ()
-
-
-#: What a verb says, line by line; an empty line separates.
-Text = Iterator[str | Styled | Table]
-
-#: Rows that the text of a verb shows of a list; `--json` lists all.
-MOST_SHOWN = 20
 #: The last word of a column that counts; it is not printed.
 _COUNT = "count"
 #: Columns of figures; everything else is flush left.
@@ -131,18 +102,6 @@ def show(text: Iterable[str | Styled | Table]) -> None:
             say(part, command=isinstance(part, Command))
 
 
-def pasted(lines: Iterable[tuple[str, bool]], indent: str = "") -> Iterator[str]:
-    """Lines, each with whether it ends in a command."""
-    for line, command in lines:
-        yield Command(indent + line) if command else indent + line
-
-
-def rest(count: int, what: str = "") -> Iterator[str]:
-    """How many of ``count`` rows come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
-    if count > MOST_SHOWN:
-        yield what + choices.more(count - MOST_SHOWN, choices.IN_JSON)
-
-
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], drop: Sequence[str] = ()) -> None:
     """Print a table by the rule of `refsim.core.table`; ``drop``: its columns in the order in which they are left out.
 
@@ -193,7 +152,3 @@ def _text(value: object) -> str:
 def _number(value: float) -> str:
     """Three decimals; of what they would make nothing, such as the milliseconds of a tiny kernel, five."""
     return f"{value:.5f}" if 0 < abs(value) < 0.001 else f"{value:.3f}"
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "scalar"

@@ -10,10 +10,10 @@ import click
 
 from refsim.cli.kit import written
 from refsim.cli.kit.document import OPTION, Document
-from refsim.cli.kit.result import Result
 from refsim.cli.kit.text import print_json_line, show
 from refsim.core import table
 from refsim.core.plain import plain
+from refsim.core.result import Result
 
 PROGRAM = "refsim"
 #: The verbs by what a reader came for, in the order of the help.

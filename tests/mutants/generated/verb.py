@@ -19,8 +19,9 @@ from mutants.tree import ONE_THREAD
 from mutants.verb import known
 from refsim.cli._mutated import ListedChanges, RandomChange, RandomTotal, RandomVerdict, TriedChanges
 from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import Table, wrote
+from refsim.cli.kit.text import wrote
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
+from refsim.core.result import Table
 from refsim.exec.process import ProcessError, Worker
 from refsim.exec.runner import Caller
 

@@ -1,4 +1,4 @@
-"""What `refsim sweep` found: a table of counts, why calls were refused, and the failures."""
+"""What a sweep found, as a value: counts, why calls were refused, and the failures."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from refsim.cli.kit.result import Result
-from refsim.cli.kit.text import MOST_SHOWN, Command, Table, Text, rest
+from refsim.core.errors import IncompleteError
+from refsim.core.qmath import CANONICAL
+from refsim.core.result import MOST_SHOWN, Command, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
+from refsim.exec.executor import canonical_only
 from refsim.exec.share import Share
 from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
 from refsim.sweep.plan import SweepPlan
@@ -156,3 +158,20 @@ def idle(found: Sequence[Outcome], foreign: Collection[str]) -> list[Share]:
 def reasons(found: Sequence[Outcome]) -> Counter[str]:
     """Why calls were refused, and how many."""
     return sum((outcome.reasons for outcome in found), Counter[str]())
+
+
+def check_ran(plan: SweepPlan, found: Sequence[Outcome]) -> None:
+    """IncompleteError if every call was refused."""
+    if any(outcome.failed for outcome in found) or any(
+        one.statuses[name] for one in found for name in COMPARED
+    ):
+        return
+    refused = reasons(found)
+    numerics = 0 < len(refused) == sum(why in map(canonical_only, plan.profiles) for why in refused)
+    other = "more configurations (-n), or operators that it takes"
+    raise IncompleteError(
+        "sweep",
+        "every call was refused",
+        got="; ".join(refused) or "no results",
+        need=f"--profile {CANONICAL.name}" if numerics else other,
+    )
