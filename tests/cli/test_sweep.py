@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from examples import BINARY, UNARY
 
-from refsim.cli import _sweep as shown
 from refsim.cli import sweep as verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import MissingDependencyError
@@ -27,6 +26,7 @@ from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
 from refsim.sweep import executors, pool, servers
 from refsim.sweep import outcome as outcomes
+from refsim.sweep import result as shown
 from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import GRAPHS, SIZE, Chunk, SweepVariant
