@@ -1,9 +1,10 @@
 """How many seeded bugs `refsim shaders --repair` repairs, and whether it names their line.
 
-python -m bench.repairs [--count 40] [--seed 1] [--seconds 60]
+python -m bench.repairs [--count 40] [--seed 1] [--seconds 60] [--workers 1]
 
 A bug is one change of the GLSL in tests/modules/glsl or in shaders/, drawn by the generator of `refsim mutate`, and
 compiled at -O and at -O0 by turns, with lines. What does not compile or run, and what no case shows, is drawn again.
+The same bugs are drawn with any number of workers, processes that each search for the repair of one bug.
 """
 
 from __future__ import annotations
@@ -15,9 +16,13 @@ import shutil
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from itertools import count, islice
 from pathlib import Path
 
 from bench.harness import ROOT
@@ -145,17 +150,20 @@ def _processor_time() -> float:
 
 
 def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
-    """What becomes of a bug; None if it does not compile, is refused, or makes no byte wrong."""
+    """What becomes of a bug; None if it does not compile, cannot be opened, is refused, or makes no byte wrong."""
+    with suppress(FormatError):
+        return _searched(target, change, level, seconds)
+    return None
+
+
+def _searched(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
     op, module = target.operator, target.module
     with tempfile.TemporaryDirectory() as scratch:
         glsl = Path(
             shutil.copytree(target.root, Path(scratch) / "glsl", ignore=shutil.ignore_patterns("*.spv"))
         )
         (glsl / change.file).write_text(change.changed)
-        try:
-            code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
-        except FormatError:
-            return None
+        code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
         folder = target.folder(Path(scratch), code)
         variant = "fallback" if "FALLBACK" in module.definitions else ""
         with opened(str(folder), (op,), CASES, variant=variant) as shaders:
@@ -181,26 +189,36 @@ def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome
         )
 
 
+def outcomes(seed: int, seconds: float, workers: int) -> Iterator[Outcome]:
+    """What becomes of the bugs that some case shows, in the order in which they are drawn."""
+    waiting: deque[Future[Outcome | None]] = deque()
+    with ProcessPoolExecutor(workers) as pool:
+        try:
+            for number, (target, change) in zip(count(), drawn(seed), strict=False):
+                waiting.append(pool.submit(tried, target, change, LEVELS[number % len(LEVELS)], seconds))
+                if len(waiting) == 2 * workers and (outcome := waiting.popleft().result()) is not None:
+                    yield outcome
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
 def main(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.repairs", description=__doc__)
     parser.add_argument("--count", type=int, default=40)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args(arguments)
     found: list[Outcome] = []
-    for target, change in drawn(asked.seed):
-        if len(found) == asked.count:
-            break
-        try:
-            outcome = tried(target, change, LEVELS[len(found) % len(LEVELS)], asked.seconds)
-        except FormatError:  # the module cannot be opened
-            continue
-        if outcome is not None:
-            found.append(outcome)
-            print(outcome, flush=True)
+    for outcome in islice(outcomes(asked.seed, asked.seconds, asked.workers), asked.count):
+        found.append(outcome)
+        print(outcome, flush=True)
     repaired = [one for one in found if one.repaired]
     named = sum(one.named for one in repaired)
     print(f"{len(repaired)} of {len(found)} repaired; the line of {named} of these is told")
+    for what in ("seconds", "processor"):
+        took = sorted(getattr(one, what) for one in found)
+        print(f"{what}: median {took[len(took) // 2]:.1f}, most {took[-1]:.1f}, sum {sum(took):.1f}")
 
 
 if __name__ == "__main__":

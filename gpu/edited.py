@@ -22,7 +22,7 @@ def right(
     tries: Tries,
     taken: Callable[[np.ndarray], np.ndarray],
 ) -> list[int]:
-    """The numbers of the edits with which the call's output has the bytes that are wanted.
+    """The choices, by number, with which the call's output has the bytes that are wanted.
 
     ``taken`` gives the output's bytes by the words that were written. The steps in front of the edited module run once.
     Raises what running a call raises, but for writes outside of buffers: an edit that does this is wrong.
@@ -35,12 +35,11 @@ def right(
     loaded = pipelines.folder.load(step.shader)
     module = Module.parse(tries.code, step.shader)
     rewritten = for_kompute(module, len(step.spec_words), GUARD_WORDS)
-    choice = np.zeros(1, np.uint32)
-    pipeline = Pipeline(pipelines.device, loaded, rewritten, step, step.shader, (choice,))
+    pipeline = Pipeline(pipelines.device, loaded, rewritten, step, step.shader, (tries.choices[0],))
     words = contents(step, given(step, inputs, buffers))
     found = []
-    for number in tries.numbers:
-        pipeline.extra[0].data()[0] = number
+    for number, choice in enumerate(tries.choices):
+        pipeline.extra[0].data()[:] = choice
         try:
             made = pipeline.run(words, step.binds)
             after = buffers | {step.binds[place].buffer: out for place, out in made.items()}

@@ -360,13 +360,17 @@ def open_executor(folder: str, options: Options, name: str) -> ModuleExecutor:
     return executor
 
 
-def begun(folder: str, options: Options, name: str = "") -> IsolatedExecutor:
+def begun(
+    folder: str, options: Options, name: str = "", environment: Mapping[str, str] | None = None
+) -> IsolatedExecutor:
     """The executor in a process of its own, where the device opens while this process goes on.
 
     Its first piece of work waits for that, and raises what is wrong with the folder or the device.
     """
     name = name or f"{KIND}:{folder}{'@' if str(options) else ''}{options}"
-    executor = IsolatedExecutor(name, open_executor, os.path.abspath(folder), options, name, foreign=True)
+    executor = IsolatedExecutor(
+        name, open_executor, os.path.abspath(folder), options, name, foreign=True, environment=environment
+    )
     executor.begin_opening()
     return executor
 

@@ -15,7 +15,7 @@ from refsim.modules import SECONDS, executors
 from refsim.modules.build import Build
 from refsim.modules.repair import report
 from refsim.modules.repair.report import disassembled
-from refsim.modules.repair.search import PATIENCE_S, Repair, Search, Searched, copied
+from refsim.modules.repair.search import PATIENCE_S, QUICK, Repair, Search, Searched, copied
 from refsim.modules.verification import FolderOutcome
 
 
@@ -120,7 +120,7 @@ def _searched(
     }
     with copied(build.path, build.modules) as folder, progress("edits") as advance:
         features = build.features
-        executor = executors.of(folder, build.device.index, features.variant, features.float_images)
+        executor = executors.of(folder, build.device.index, features.variant, features.float_images, QUICK)
         executor.timeout_s = PATIENCE_S
         try:
             search = Search(

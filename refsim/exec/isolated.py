@@ -31,7 +31,10 @@ TIMEOUT_S = 300.0
 
 
 class IsolatedExecutor(Executor):
-    """What ``make(*arguments)`` opens, in a child process that is started with the first piece of work."""
+    """What ``make(*arguments)`` opens, in a child process that is started with the first piece of work.
+
+    ``environment`` is added to that of this process.
+    """
 
     def __init__(
         self,
@@ -42,7 +45,9 @@ class IsolatedExecutor(Executor):
         foreign: bool = False,
         batch: int = 1,
         flat: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.environment = environment
         self.name, self.foreign, self.batch, self.flat = name, foreign, batch, flat
         self.make, self.arguments = make, arguments
         self.timeout_s = timeout_s
@@ -57,6 +62,7 @@ class IsolatedExecutor(Executor):
         return IsolatedExecutor(
             self.name, self.make, *self.arguments,
             timeout_s=self.timeout_s, foreign=self.foreign, batch=self.batch, flat=self.flat,
+            environment=self.environment,
         )  # fmt: skip
 
     def begin_opening(self) -> None:
@@ -64,7 +70,10 @@ class IsolatedExecutor(Executor):
         if self._worker is None or not (self._worker.pending or self._worker.alive):
             self.close()
             with _as_device_errors(self.name, "opening"):
-                self._worker = Worker(_Child, self.make, *self.arguments, where=self.name, wait=False)
+                self._worker = Worker(
+                    _Child, self.make, *self.arguments,
+                    where=self.name, environment=self.environment, wait=False,
+                )  # fmt: skip
 
     def open(self) -> None:
         """Start the child and test the device; DeviceError or MissingDependencyError if that fails."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from modules import build, example
@@ -12,14 +13,15 @@ from refsim.modules.repair import report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, edits
+from refsim.modules.repair.given import Given
 from refsim.modules.repair.schema import Schema, edited, selectable
-from refsim.modules.repair.search import BATCH, Repair, Searched
+from refsim.modules.repair.search import BATCH, Repair, Searched, batches
 from refsim.modules.repair.valid import refused, tool
 from refsim.ops.base.binding import bind
-from refsim.ops.base.module_call import dispatches
+from refsim.ops.base.module_call import ModuleDispatch, dispatches
 from refsim.ops.base.registry import OPS
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Op
+from refsim.spirv.opcodes import Op, StorageClass
 from refsim.spirv.reflect import interface
 from refsim.spirv.types import Types
 
@@ -31,6 +33,8 @@ MODULES = (
     "q8ta_quantize_texture3d_float",
 )
 BINDING, LACKING = 20, "q8ta_conv2d_pw_float"
+#: A dispatch whose host gives nothing: every edit is a choice of its own.
+NOTHING = ModuleDispatch("", (), b"", (), (1, 1, 1), (1, 1, 1))
 
 
 def _module(path: Path) -> Module:
@@ -53,12 +57,14 @@ def test_many_edits_in_one_module_are_valid(name: str) -> None:
     code = Code(_module(build.BINARIES / f"{name}.spv"))
     every = [edit for edit in edits(code) if selectable(code, edit)]
     for at in range(0, len(every), len(every) // 6):
-        assert refused(Schema(code, every[at : at + BATCH], BINDING, 1000).module.to_bytes()) is None
+        batch = every[at : at + BATCH]
+        assert refused(Schema(code, batch, Given(code, NOTHING), BINDING, 1000).module.to_bytes()) is None
 
 
 def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, found: list[Edit]) -> None:
     """The witness of a batch is run by a driver that may wait for ever."""
-    module = Schema(code, [edit for edit in found[:BATCH] if selectable(code, edit)], BINDING, 1000).module
+    some = [edit for edit in found[:BATCH] if selectable(code, edit)]
+    module = Schema(code, some, Given(code, NOTHING), BINDING, 1000).module
     rows = module.definitions()
     loops = 0
     for body in module.functions:
@@ -170,3 +176,37 @@ def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
     assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]
     found = RepairSearch.of(Searched(op, modules=(LACKING,)), {LACKING: facts})
     assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(found.lines())[1:]
+
+
+def test_edits_share_a_choice_where_the_host_knows_what_they_put_in_one_place() -> None:
+    """Then a batch holds more edits, and equal values are one try."""
+    op = "q8ta_conv2d_pw"
+    (step,) = dispatches(bind(OPS[op].cases.example).call)
+    code = Code(_module(build.BINARIES / f"{LACKING}.spv"))
+    batch = next(one for one in batches(edits(code)) if len(one) > 4 * BATCH)
+    schema = Schema(code, batch, Given(code, step), BINDING, 1000)
+    words = {tuple(row) for row in schema.words.tolist()}
+    assert len(batch) > len(words) > len({row[0] for row in words})
+    assert tool() is None or refused(schema.module.to_bytes()) is None
+
+
+def test_the_host_knows_push_words_uniform_words_and_constants() -> None:
+    """What it does not know, an edit loads itself: a coordinate of the invocation."""
+    op = "q8ta_conv2d_pw"
+    (step,) = dispatches(bind(OPS[op].cases.example).call)
+    code = Code(_module(build.BINARIES / f"{LACKING}.spv"))
+    given = Given(code, step)
+    push = np.frombuffer(step.push, np.uint32)
+    storages = set()
+    for leaf in (leaf for leaves in code.leaves.values() for leaf in leaves):
+        storage, words = code.rows[leaf.variable].args[2], given.words(leaf)
+        storages.add(storage)
+        assert (words is None) == (storage == StorageClass.INPUT), leaf
+        if storage == StorageClass.PUSH_CONSTANT and len(leaf.path) == 1 and code.size(leaf.type) == 1:
+            assert words is not None and words[0] in push
+        elif storage == StorageClass.UNIFORM and words is not None:
+            blocks = [set(bind.words.reshape(-1).tolist()) for bind in step.binds if bind.words is not None]
+            assert any(set(words[: code.size(leaf.type)]) <= block for block in blocks)
+    assert storages == {StorageClass.INPUT, StorageClass.PUSH_CONSTANT, StorageClass.UNIFORM}
+    one = code.constant(code.type(Op.TYPE_INT, 32, 1), -1)
+    assert given.words(one) == (0xFFFFFFFF, 0, 0, 0)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from refsim.modules.repair import kinds
-from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.code import Code, Leaf, Site
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import Op
 
@@ -29,12 +29,17 @@ Make = Callable[[Site, Instruction], Change]
 
 
 class Draft(NamedTuple):
-    """An edit of an instruction as it is made at each of its copies."""
+    """An edit of an instruction as it is made at each of its copies.
+
+    Where it puts one value in the place of another, and the host of a call knows that value, ``known`` is the constant
+    (its id), or what is loaded.
+    """
 
     said: str
     rank: int
     make: Make
     chosen: bool = True
+    known: Leaf | int = 0
 
 
 def place(at: int, value: int, rows: tuple[Instruction, ...] = ()) -> Make:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from refsim.modules.repair import kinds, operands, operations
-from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.code import Code, Leaf, Site
 from refsim.modules.repair.draft import Change, Draft
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
@@ -23,12 +23,14 @@ class Edit:
     """One edit: ``said`` in words, and what it does at each copy of the instruction.
 
     ``rank`` orders edits, small ones first. Where it is not ``chosen``, it cannot be one of many in a module.
+    ``known`` is as in `Draft`.
     """
 
     said: str
     rank: int
     changes: tuple[Change, ...]
     chosen: bool = True
+    known: Leaf | int = 0
 
 
 def edits(code: Code) -> list[Edit]:
@@ -37,7 +39,7 @@ def edits(code: Code) -> list[Edit]:
     for group, later in _groups(code):
         for draft in _drafts(code, group[0], code.at(group[0]), len(group) > 1):
             changes = tuple(draft.make(site, code.at(site)) for site in group)
-            found.append(Edit(draft.said, draft.rank + later, changes, draft.chosen))
+            found.append(Edit(draft.said, draft.rank + later, changes, draft.chosen, draft.known))
     return sorted(found, key=lambda one: one.rank)
 
 

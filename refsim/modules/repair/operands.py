@@ -63,7 +63,7 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
     spec = code.rows[old].op == Op.SPEC_CONSTANT
     if number is not None:
         for value, rank in _numbers(code, old, number):
-            yield _put(f"{called(code, value)} in place of {called(code, old)}", rank, at, value)
+            yield _put(f"{called(code, value)} in place of {called(code, old)}", rank, at, value, value)
     elif row.result and row.type == type_id and row.op in kinds.SKIPPED:
         yield Draft(
             f"{operation(code, row)} left out",
@@ -73,7 +73,7 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
     for value in code.spec_constants.get(type_id, ()):
         if value != old:
             said = f"{called(code, value)} in place of {called(code, old)}"
-            yield _put(said, 1 if spec else 6, at, value)
+            yield _put(said, 1 if spec else 6, at, value, value)
     yield from _other_leaves(code, row, at)
     if not copies and row.op != Op.PHI:
         for value in code.before(site, type_id, NEAREST):
@@ -82,11 +82,11 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
                 yield _put(said, 3 if number is None else 6, at, value)
         if number is None and code.kind(type_id) != Op.TYPE_BOOL:
             for value in (code.constant(type_id, 0), code.constant(type_id, 1)):
-                yield _put(f"{called(code, value)} in place of {called(code, old)}", 5, at, value)
+                yield _put(f"{called(code, value)} in place of {called(code, old)}", 5, at, value, value)
 
 
-def _put(said: str, rank: int, at: int, value: int) -> Draft:
-    return Draft(said, rank, place(at, value))
+def _put(said: str, rank: int, at: int, value: int, known: int = 0) -> Draft:
+    return Draft(said, rank, place(at, value), known=known)
 
 
 def _numbers(code: Code, old: int, number: float) -> Iterator[tuple[int, int]]:
@@ -121,8 +121,7 @@ def _other_leaves(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
 
 
 def _leaf(code: Code, said: str, rank: int, at: int, leaf: Leaf) -> Draft:
-    rows = code.loaded(leaf)
-    return Draft(said, rank, place(at, -1, rows))
+    return Draft(said, rank, place(at, -1, code.loaded(leaf)), known=leaf)
 
 
 def _distance(code: Code, own: tuple[int, tuple[int, ...]] | None, leaf: Leaf) -> int | None:
@@ -154,6 +153,7 @@ def loads(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
             f"{leaf.text} in place of {called(code, row.result)}",
             rank if own is not None else 6,
             word(2, last, rows[:-1]),
+            known=leaf,
         )
     pointer = code.type_of(row.args[2])
     for variable in code.variables(site.function, pointer):

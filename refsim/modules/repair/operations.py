@@ -82,11 +82,9 @@ def _conditions(code: Code, row: Instruction) -> Iterator[Draft]:
         )
     if code.size(type_id) == 1:
         for value in (True, False):
-            yield Draft(
-                f"condition dropped: always {str(value).lower()}",
-                2,
-                place(at, code.boolean(type_id, value)),
-            )
+            known = code.boolean(type_id, value)
+            said = f"condition dropped: always {str(value).lower()}"
+            yield Draft(said, 2, place(at, known), known=known)
 
 
 def _literals(code: Code, row: Instruction) -> Iterator[Draft]:

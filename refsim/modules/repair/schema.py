@@ -1,6 +1,7 @@
-"""Writes edits into a module: one for good, or many, of which a word in a further buffer chooses one.
+"""Writes edits into a module: one for good, or many, of which words in a further buffer choose one.
 
-Compiling a module takes a driver longer than running it on a small case; so hundreds of edits share one module.
+Compiling a module takes a driver longer than running it on a small case; so hundreds of edits share one module. Edits
+that put values which the host knows in the same place share one choice there: the value is in the buffer as well.
 """
 
 from __future__ import annotations
@@ -8,15 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.draft import Change
 from refsim.modules.repair.edits import Edit
+from refsim.modules.repair.given import MOST_WORDS, Given
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
 
-_EQUAL = Op.IEQUAL
+_EQUAL, _DIFFERENT = Op.IEQUAL, 171
 
 
 def edited(code: Code, edit: Edit) -> Module:
@@ -75,17 +79,20 @@ class _Site:
 
     rows: list[Instruction] = field(default_factory=list)
     #: Operand -> (edit, value) in the order in which they are chosen between.
-    places: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    instead: list[tuple[int, Instruction]] = field(default_factory=list)
+    places: dict[int, list[tuple[int, int | None]]] = field(default_factory=dict)
+    #: (Edit, what makes the result instead); None: the value in the buffer is the result.
+    instead: list[tuple[int, Instruction | None]] = field(default_factory=list)
 
 
 class Schema:
-    """Many edits in one module: the word at ``binding`` is the number of the one that holds. Others choose none.
+    """Many edits in one module; the words at ``binding`` choose the one that holds.
 
-    The loops of an invocation end after so many ``turns`` in all, and indices stay inside (`bound`).
+    ``words``: those of each edit, uint32 (edits, 1 + `MOST_WORDS`): the number of its choice, and the value that it
+    takes in the dispatch of ``given``. The loops of an invocation end after so many ``turns`` in all, and indices stay
+    inside (`bound`).
     """
 
-    def __init__(self, code: Code, edits: Sequence[Edit], binding: int, turns: int) -> None:
+    def __init__(self, code: Code, edits: Sequence[Edit], given: Given, binding: int, turns: int) -> None:
         self.code, self.module = code, code.module.copy()
         self.word = self.module.type(Op.TYPE_INT, 32, 0)
         self.bool = self.module.type(Op.TYPE_BOOL)
@@ -93,32 +100,45 @@ class Schema:
         self._ends: dict[Site, list[Instruction]] = {}
         self._used: dict[int, set[int]] = {}
         self._chosen: dict[tuple[int, int], int] = {}
-        for number, edit in enumerate(edits):
-            for change in edit.changes:
-                self._take(number, change)
+        #: (Function, type) -> the value in the buffer; `_entries` are the rows that make these and the choices.
+        self._values: dict[tuple[int, int], int] = {}
+        self._entries: list[Instruction] = []
+        self.words = np.zeros((len(edits), 1 + MOST_WORDS), np.uint32)
+        numbers: dict[object, int] = {}
+        for edit, words in zip(edits, self.words, strict=True):
+            value = given.words(edit.known)
+            key: object = edit if value is None else targets(edit)
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                for change in edit.changes:
+                    self._take(numbers[key], change, value is not None)
+            words[:] = (numbers[key], *(value or [0] * MOST_WORDS))
         self._selector = self._buffer(binding)
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
         bound(self.module, turns)
         self.module = _pinned(code, self.module)
 
-    def _take(self, number: int, change: Change) -> None:
+    def _take(self, number: int, change: Change, valued: bool) -> None:
+        """``valued``: what the buffer holds comes in the place of an operand, or of the result."""
         at = self._sites.setdefault(change.site, _Site())
-        row = self.code.at(change.site)
-        rows, new = _fresh(self.module, change, row)
         self._used.setdefault(change.site.function, set()).add(number)
-        at.rows += rows
+        new = None
+        if not valued:
+            rows, new = _fresh(self.module, change, self.code.at(change.site))
+            at.rows += rows
         if change.instead is not None:
             at.instead.append((number, new))
         else:
             for place, _ in change.places:
-                at.places.setdefault(place, []).append((number, new.args[place]))
+                at.places.setdefault(place, []).append((number, None if new is None else new.args[place]))
 
     def _buffer(self, binding: int) -> int:
         module = self.module
-        block = module.add(Op.TYPE_STRUCT, self.word)
+        block = module.add(Op.TYPE_STRUCT, *[self.word] * (1 + MOST_WORDS))
         module.decorate(block, Decoration.BLOCK)
-        module.decorate_member(block, 0, Decoration.OFFSET, 0)
+        for member in range(1 + MOST_WORDS):
+            module.decorate_member(block, member, Decoration.OFFSET, 4 * member)
         if module.version < (1, 3):
             module.extension("SPV_KHR_storage_buffer_storage_class")
         variable = module.add_variable(StorageClass.STORAGE_BUFFER, block)
@@ -126,32 +146,59 @@ class Schema:
         module.decorate(variable, Decoration.BINDING, binding)
         return variable
 
-    def _entry(self, function: int) -> list[Instruction]:
-        """The choices of a function, made at its begin."""
+    def _enter(self, function: int) -> None:
+        """The choices of a function are made at its begin."""
+        self._entries = []
+        value = self._member(0)
+        for number in sorted(self._used[function]):
+            made = self._chosen[function, number] = self.module.new_id()
+            of = (self.bool, made, value, self.module.constant(self.word, number))
+            self._entries.append(Instruction(_EQUAL, of))
+
+    def _member(self, number: int) -> int:
+        """A word of the buffer, loaded at the begin of a function."""
         module = self.module
         pointer, value = module.new_id(), module.new_id()
-        kind = module.pointer(StorageClass.STORAGE_BUFFER, self.word)
-        rows = [
-            Instruction(Op.ACCESS_CHAIN, (kind, pointer, self._selector, module.constant(self.word, 0))),
+        chain = (module.pointer(StorageClass.STORAGE_BUFFER, self.word), pointer, self._selector)
+        index = module.constant(self.word, number)
+        self._entries += [
+            Instruction(Op.ACCESS_CHAIN, (*chain, index)),
             Instruction(Op.LOAD, (self.word, value, pointer)),
         ]
-        for number in sorted(self._used[function]):
-            made = self._chosen[function, number] = module.new_id()
-            rows.append(Instruction(_EQUAL, (self.bool, made, value, module.constant(self.word, number))))
-        return rows
+        return value
+
+    def _value(self, function: int, type_id: int) -> int:
+        """The value in the buffer as one of a type, made at the begin of a function."""
+        if (function, type_id) not in self._values:
+            words = [self._member(1 + at) for at in range(self.code.size(type_id))]
+            scalar, made = self.code.scalar(type_id), []
+            for one in words:
+                value = self.module.new_id()
+                op, more = Op.BITCAST, list[int]()
+                if self.code.kind(scalar) == Op.TYPE_BOOL:
+                    op, more = _DIFFERENT, [self.module.constant(self.word, 0)]
+                self._entries.append(Instruction(op, (scalar, value, one, *more)))
+                made.append(value)
+            if len(made) > 1:
+                whole = self.module.new_id()
+                self._entries.append(Instruction(Op.COMPOSITE_CONSTRUCT, (type_id, whole, *made)))
+                made = [whole]
+            self._values[function, type_id] = made[0]
+        return self._values[function, type_id]
 
     def _body(self, function: int, body: list[Instruction]) -> list[Instruction]:
         if function not in self._used:
             return body
-        entry, first = self._entry(function), self.code.first_row(function)
+        self._enter(function)
+        first = self.code.first_row(function)
         at_site: dict[int, Instruction] = {}
-        before: dict[int, list[Instruction]] = {first: entry}
+        before: dict[int, list[Instruction]] = {}
         for site, added in self._sites.items():
             if site.function == function:
                 at_site[site.row] = self._row(site, added, before)
         made: list[Instruction] = []
         for at, row in enumerate(body):
-            made += (*before.get(at, ()), at_site.get(at, row))
+            made += (*(self._entries if at == first else ()), *before.get(at, ()), at_site.get(at, row))
         return made
 
     def _row(self, site: Site, added: _Site, before: dict[int, list[Instruction]]) -> Instruction:
@@ -165,7 +212,8 @@ class Schema:
                 where = before.setdefault(self.code.block_end(site.function, row.args[place + 1]), [])
             current, type_id = row.args[place], self.code.type_of(row.args[place])
             for number, value in values:
-                current = self._select(where, site.function, number, type_id, value, current)
+                new = self._value(site.function, type_id) if value is None else value
+                current = self._select(where, site.function, number, type_id, new, current)
             args[place] = current
         plain = row.with_args(*args)
         if not added.instead:
@@ -175,8 +223,11 @@ class Schema:
         rows.append(plain.with_args(*args[:at], current, *args[at + 1 :]))
         self._mark(row.result, current)
         for number, other in added.instead:
-            value = self.module.new_id()
-            rows.append(other.renamed({row.result: value}))
+            if other is None:
+                value = self._value(site.function, row.type)
+            else:
+                value = self.module.new_id()
+                rows.append(other.renamed({row.result: value}))
             current = self._select(rows, site.function, number, row.type, value, current)
         last = rows.pop()
         return last.with_args(last.args[0], row.result, *last.args[2:])
@@ -201,6 +252,11 @@ class Schema:
             condition = wide
         rows.append(Instruction(Op.SELECT, (type_id, made, condition, new, old)))
         return made
+
+
+def targets(edit: Edit) -> tuple[tuple[Site, int], ...]:
+    """What gets another value in an edit: of each instruction an operand, or -1 for its result."""
+    return tuple((one.site, one.places[0][0] if one.places else -1) for one in edit.changes)
 
 
 def selectable(code: Code, edit: Edit) -> bool:

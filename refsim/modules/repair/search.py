@@ -29,16 +29,22 @@ from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, edits
-from refsim.modules.repair.schema import Schema, edited, selectable
+from refsim.modules.repair.given import Given
+from refsim.modules.repair.schema import Schema, edited, selectable, targets
 from refsim.modules.repair.valid import refused
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
 from refsim.spirv.module import Module
 
-#: Edits in one module, edits that need a module each and are tried one after another, and how long the device may be
-#: silent over them.
-BATCH, APART, PATIENCE_S = 250, 8, 30.0
+#: Choices in one module and edits that share them, edits that need a module each and are tried one after another, and
+#: how long the device may be silent over them.
+BATCH, SHARED, APART, PATIENCE_S = 250, 1500, 8, 30.0
+#: So many edits that are right on the witness get a module each; more of them are tried together on further witnesses.
+FEW = 3
+#: What makes a driver compile fast: each of the thousand modules of a search runs for a moment. Mesa's lavapipe then
+#: takes a third of the time for one; other drivers do not look at it.
+QUICK = {"GALLIVM_PERF": "nopt"}
 #: A witness has so many elements at least, where a wrong case has; smaller ones let wrong edits pass.
 ENOUGH = 150
 #: How many cases are looked at to choose witnesses, and how many right and wrong ones an edit must pass first.
@@ -64,6 +70,20 @@ class Repair:
     def spirv(self) -> bytes:
         """The module with the edit."""
         return edited(self.code, self.edit).to_bytes()
+
+
+def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
+    """Edits in their order, as many together as one module may hold."""
+    batch, choices = list[Edit](), set[object]()
+    for edit in every:
+        choice = targets(edit) if edit.known else edit.changes
+        if batch and (len(batch) == SHARED or (len(choices) == BATCH and choice not in choices)):
+            yield batch
+            batch, choices = [], set()
+        batch.append(edit)
+        choices.add(choice)
+    if batch:
+        yield batch
 
 
 @dataclass
@@ -181,9 +201,9 @@ class Search:
         for name in names:
             code = self._codes[name] = Code(self.modules[name])
             every = edits(code)
-            for chosen, size in ((True, BATCH), (False, APART)):
-                some = [edit for edit in every if selectable(code, edit) is chosen]
-                found += [(name, some[at : at + size]) for at in range(0, len(some), size)]
+            apart = [edit for edit in every if not selectable(code, edit)]
+            found += [(name, apart[at : at + APART]) for at in range(0, len(apart), APART)]
+            found += [(name, batch) for batch in batches(edit for edit in every if selectable(code, edit))]
         return sorted(found, key=lambda one: one[1][0].rank)
 
     def _batch(
@@ -192,8 +212,11 @@ class Search:
         code = self._codes[name]
         if selectable(code, batch[0]):
             survivors = self._right(name, batch, first)
+            for case in more:
+                if len(survivors) > FEW:
+                    survivors = self._right(name, survivors, case)
         else:
-            survivors = (edit for edit in batch if not self.over)
+            survivors = batch
         self.advance(len(batch))
         for edit in survivors:
             self._check(found, Repair(name, edit, code, 0), first, more)
@@ -201,26 +224,29 @@ class Search:
                 break
         found.tried += len(batch)
 
-    def _right(self, name: str, batch: list[Edit], case: TellingCase) -> Iterator[Edit]:
-        """Those of the edits with which the case is right. Where one of many is refused, or hangs, halves are tried."""
-        if self.over:
-            return
-        binds = next(step.binds for step in self.steps(case.bound.call) if step.shader == name)
-        turns = TURNS + TURNS_A_WORD * max(bind.count for bind in binds)
-        code = Schema(self._codes[name], batch, len(binds), turns).module.to_bytes()
+    def _right(self, name: str, batch: list[Edit], case: TellingCase) -> list[Edit]:
+        """Those of the edits with which the case is right. Where one of many is refused, or hangs, halves are tried.
+
+        Edits that put equal values in the same place are one try.
+        """
+        step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
+        if self.over or step is None:
+            return [] if self.over else batch
+        turns = TURNS + TURNS_A_WORD * max(bind.count for bind in step.binds)
+        code = self._codes[name]
+        schema = Schema(code, batch, Given(code, step), len(step.binds), turns)
+        choices, of = np.unique(schema.words, axis=0, return_inverse=True)
         try:
-            if refused(code) is not None:
+            if refused(data := schema.module.to_bytes()) is not None:
                 raise self.modules[name].error("is not valid with edits")
-            compared = case.bound.call.device_defined()
-            tries = Tries(name, code, tuple(range(len(batch))), compared, self._wanted(case))
-            yield from [
-                batch[number] for number in self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
-            ]
+            tries = Tries(name, data, choices, case.bound.call.device_defined(), self._wanted(case))
+            right = self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
+            return [edit for edit, number in zip(batch, of.reshape(-1), strict=True) if number in right]
         except RefsimError:
-            if len(batch) > 1:
-                half = len(batch) // 2
-                yield from self._right(name, batch[:half], case)
-                yield from self._right(name, batch[half:], case)
+            half = len(batch) // 2
+            if not half:
+                return []
+            return [*self._right(name, batch[:half], case), *self._right(name, batch[half:], case)]
 
     def _check(self, found: Searched, repair: Repair, first: TellingCase, more: list[TellingCase]) -> None:
         """Run an edit that is left on further cases, then on all."""
