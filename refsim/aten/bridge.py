@@ -34,8 +34,8 @@ class Operator:
 
     @property
     def source(self) -> str:
-        """``numpy`` or ``torch``."""
-        return "torch" if self.row is None else "numpy"
+        """``float``, or ``torch`` if torch computes it."""
+        return "torch" if self.row is None else "float"
 
     def run(self, args: Sequence[Any], where: str, place: Place | None = None) -> tuple[np.ndarray, ...]:
         """As ET-VK's shader computes at ``place``, or as a portable kernel does outside delegates (None).
@@ -55,7 +55,8 @@ class Operator:
         except RefsimError:
             raise
         except Exception as error:  # torch and NumPy raise what they like for arguments out of a damaged file
-            raise GraphError(where, f"{self.source} refuses the arguments: {error}") from error
+            who = "torch" if self.row is None else "refsim"
+            raise GraphError(where, f"{who} refuses the arguments: {error}") from error
         return tuple(result) if isinstance(result, tuple | list) else (result,)
 
     def outlined(self, args: Sequence[Any], where: str) -> tuple[np.ndarray, ...]:

@@ -21,7 +21,7 @@ REFUSALS = ("delegate", "node", "operator", "rule", "what")
 DEFECTS = ("delegate", "node", "operator", "what")
 STATISTICS = {
     "operators": "operators", "int8 operators": "int8_operators", "float operators": "float_operators",
-    "int8 dispatches": "dispatches", "clones": "clones", "clone bytes": "clone_bytes",
+    "int8 dispatches": "dispatches", "transitions": "transitions", "clones": "clones", "clone bytes": "clone_bytes",
     "constant bytes": "constant_bytes", "memory bytes": "memory_bytes", "unshared bytes": "memory_bytes_unshared",
 }  # fmt: skip
 CHECKED = ("delegate", "node", "operator", "elements", "0 steps", "1 step", "more", "worst")
@@ -80,13 +80,13 @@ class DelegateReport:
     inputs: Annotated[Sequence[str], "Names of its inputs."]
     outputs: Annotated[Sequence[str], "Names of its outputs."]
     fused: Annotated[Sequence[FusedOperator], "Its quantized operators."]
-    transitions: Annotated[Sequence[LayoutChange], "What is needed in another layout."]
-    statistics: Annotated[Mapping[str, int], "Counts: operators, dispatches, clones, bytes."]
+    clones: Annotated[Sequence[LayoutChange], "What is needed in another layout."]
+    statistics: Annotated[Mapping[str, int], "Counts: operators, dispatches, transitions, clones, bytes."]
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> DelegateReport:
         fused = [FusedOperator(**one) for one in row["fused"]]
-        changes = [LayoutChange(**one) for one in row["transitions"]]
+        changes = [LayoutChange(**one) for one in row["clones"]]
         return cls(row["delegate"], row["inputs"], row["outputs"], fused, changes, row["statistics"])
 
 
@@ -189,9 +189,9 @@ class LoweredProgram(Result):
 
     def _costs(self) -> Iterator[str | Table]:
         """What is needed in another layout, and what each delegate costs."""
-        made = [(one.delegate, change) for one in self.delegates for change in one.transitions]
+        made = [(one.delegate, change) for one in self.delegates for change in one.clones]
         yield ""
-        yield f"transitions: {sum(not change.reused for _, change in made)}"
+        yield f"clones: {sum(not change.reused for _, change in made)}"
         for number, change in made:
             verb = "shares" if change.reused else "needs"
             yield (

@@ -115,10 +115,11 @@ def command(
 
     refused = partial(refused_values, release=release) if release is not None else None
     lowered = lower(exported, file, blocked, refused, kept, None if exact is None else load(exact, trust))
-    if explain is not None:
-        return ExplainedNode(file, explain, report.explain(lowered, explain))
     row, meant = family or named(DEFAULT), release or RECORDED
-    facts = report.report(lowered, report.graphs(lowered, row.target(runtime=runtime(meant).behaviour)))
+    built = report.graphs(lowered, row.target(runtime=runtime(meant).behaviour))
+    if explain is not None:
+        return ExplainedNode(file, explain, report.explain(lowered, built, explain))
+    facts = report.report(lowered, built)
     made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
     made[LOWERED] = write(lowered)
     errors = [one for one in check_bytes(made[LOWERED], file, meant) if one.level is Level.ERROR]

@@ -16,7 +16,7 @@ from refsim.partition.lower import Lowered, LoweredDelegate, is_called
 from refsim.partition.nodes import target_name, tensors_of
 from refsim.partition.passes.tag_layouts import Transition
 from refsim.partition.refusal import CODES, Refusal
-from refsim.partition.statistics import Statistics, statistics
+from refsim.partition.statistics import statistics
 
 
 def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
@@ -27,10 +27,6 @@ def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
         )
         for number, delegate in enumerate(lowered.delegates)
     ]
-
-
-def costs(lowered: Lowered, built: list[Graph]) -> list[Statistics]:
-    return [statistics(d.serialized.graph, g) for d, g in zip(lowered.delegates, built, strict=True)]
 
 
 def steps(lowered: Lowered) -> list[str]:
@@ -45,11 +41,15 @@ def refusal(item: Refusal) -> dict[str, Any]:
     return {**asdict(item), "reason": CODES[item.code]}
 
 
-def transition(item: Transition) -> dict[str, Any]:
+def clone(item: Transition, delegate: LoweredDelegate, graph: Graph) -> dict[str, Any]:
+    """A clone, with the layouts that its tensors have in the graph: there each has one name."""
+    before, after = (
+        str(graph.tensors[delegate.serialized.values[name]].layout) for name in (item.source, item.clone)
+    )
     return {
         "source": item.source,
-        "before": str(item.given),
-        "after": str(item.needed),
+        "before": before,
+        "after": after,
         "forced_by": item.reader,
         "operator": item.operator,
         "argument": item.argument,
@@ -96,10 +96,10 @@ def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
             "inputs": list(delegate.source.inputs),
             "outputs": list(delegate.source.outputs),
             "fused": [asdict(item) for item in delegate.fused],
-            "transitions": [transition(item) for item in delegate.transitions],
-            "statistics": asdict(cost),
+            "clones": [clone(item, delegate, graph) for item in delegate.transitions],
+            "statistics": asdict(statistics(delegate.serialized.graph, graph)),
         }
-        for number, (delegate, cost) in enumerate(zip(lowered.delegates, costs(lowered, built), strict=True))
+        for number, (delegate, graph) in enumerate(zip(lowered.delegates, built, strict=True))
     ]
     return {
         "steps": steps(lowered),
@@ -110,7 +110,7 @@ def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
     }
 
 
-def explain(lowered: Lowered, name: str) -> list[str]:
+def explain(lowered: Lowered, built: list[Graph], name: str) -> list[str]:
     """What became of a node, in sentences. ``name`` is that of a node of the program or of the lowered graph.
 
     ParameterError for a name that neither has.
@@ -119,8 +119,8 @@ def explain(lowered: Lowered, name: str) -> list[str]:
     for item in (*lowered.refusals, *lowered.unfused):
         if item.node == name:
             lines.append(f"{'outside' if item in lowered.refusals else 'not fused'} [{item.code}]: {item}")
-    for number, delegate in enumerate(lowered.delegates):
-        lines += [f"delegate {number}: {line}" for line in _explain_in(delegate, name)]
+    for number, (delegate, graph) in enumerate(zip(lowered.delegates, built, strict=True)):
+        lines += [f"delegate {number}: {line}" for line in _explain_in(delegate, graph, name)]
     head = next((node for node in lowered.core.graph.nodes if node.name == name), None)
     if head is not None:
         constant = lowered.core.is_constant(head)
@@ -136,7 +136,7 @@ def explain(lowered: Lowered, name: str) -> list[str]:
     return lines
 
 
-def _explain_in(delegate: LoweredDelegate, name: str) -> list[str]:
+def _explain_in(delegate: LoweredDelegate, graph: Graph, name: str) -> list[str]:
     lines = []
     nodes = {node.name: node for node in delegate.program.graph.nodes}
     for fused in delegate.fused:
@@ -144,7 +144,7 @@ def _explain_in(delegate: LoweredDelegate, name: str) -> list[str]:
             lines.append(f"{fused.node} ({fused.operator}) made of {', '.join(fused.parts)}")
             lines += fused.notes
         elif name == fused.anchor:
-            lines += _explain_in(delegate, fused.node)
+            lines += _explain_in(delegate, graph, fused.node)
         elif name in fused.parts:
             lines.append(f"part of {fused.node} ({fused.operator})")
     before = {node.name for node in delegate.unfused.graph.nodes}
@@ -154,7 +154,13 @@ def _explain_in(delegate: LoweredDelegate, name: str) -> list[str]:
     if name in delegate.choices:
         lines.append(f"{target_name(nodes[name])} in the lowered graph")
         lines += [str(choice) for choice in delegate.choices[name]]
+        held = graph.tensors.get(delegate.serialized.values[name])
+        if held is not None and held.layout is not None:
+            lines.append(f"the runtime holds its output in {held.layout}")
     for item in delegate.transitions:
         if name in (item.source, item.reader, item.clone):
-            lines.append(f"transition: {item}")
+            one = clone(item, delegate, graph)
+            lines.append(
+                f"{item.clone} changes {item.source} from {one['before']} to {one['after']} for {item.reader}"
+            )
     return lines

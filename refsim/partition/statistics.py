@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from refsim.formats.vkgraph.schema import VkGraph
 from refsim.graph import memory
+from refsim.graph.describe import transitions
 from refsim.graph.graph import Graph
 from refsim.partition.nodes import CLONE
 
@@ -18,6 +19,7 @@ class Statistics:
     int8_operators: int
     float_operators: int
     dispatches: int  # of int8 kernels; how many a float operator needs is up to the runtime
+    transitions: int
     clones: int
     clone_bytes: int
     constants: int
@@ -37,6 +39,7 @@ def statistics(source: VkGraph, graph: Graph) -> Statistics:
         int8_operators=len(int8),
         float_operators=len(graph.nodes) - len(int8),
         dispatches=sum(1 if node.prepared is None else len(node.prepared.dispatches) for node in int8),
+        transitions=len(list(transitions(graph))),
         clones=len(clones),
         clone_bytes=sum(moved),
         constants=len(source.constants),

@@ -26,7 +26,7 @@ def f32(*values: object) -> np.ndarray:
 
 def run(name: str, *args: object) -> tuple[np.ndarray, ...]:
     operator = aten.find(name, "node 3")
-    assert operator.source == "numpy"
+    assert operator.source == "float"
     return operator.run(args, "node 3")
 
 
@@ -351,7 +351,7 @@ def test_whole_numbers_may_come_as_floats(what: str) -> None:
     """ExecuTorch's serializer stores 1 and 1.0 as one value: a dim may be 1.0 where a scale of 1.0 came first."""
     name, args, shape = WHOLE[what]
     assert run(name, *args)[0].shape == shape
-    with pytest.raises(GraphError, match="node 3: numpy refuses the arguments"):
+    with pytest.raises(GraphError, match="node 3: refsim refuses the arguments"):
         run(name, args[0], *(0.5 for _ in args[1:]))
 
 
@@ -390,7 +390,7 @@ REFUSED = {
 @pytest.mark.parametrize("what", REFUSED)
 def test_refused_arguments(what: str) -> None:
     name, args = REFUSED[what]
-    with pytest.raises(GraphError, match="node 3: numpy refuses the arguments"):
+    with pytest.raises(GraphError, match="node 3: refsim refuses the arguments"):
         run(name, *args)
 
 

@@ -48,6 +48,12 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     } in first["transitions"]
 
 
+def test_operators_outside_of_the_packed_ones_are_called_float(models: Path, refsim) -> None:
+    (one,) = refsim("inspect", models / "mobilenet_v2_035_96.pte", "--json").json["delegates"]
+    named = {row["operator"]: row["kernels"] for row in one["operators"]}
+    assert named["aten.hardtanh"] == "float" and named["q8ta_add"] == "q8ta_add"
+
+
 def test_text_has_a_row_per_operator(models: Path, refsim) -> None:
     done = refsim("inspect", models / "mixed_ops.pte")
     assert done.status == 0

@@ -11,11 +11,13 @@ import torch
 
 from refsim.cli import main
 from refsim.core.errors import FormatError
+from refsim.core.layout import layout
 from refsim.core.status import NOT_LOADED
 from refsim.graph.scalars import mended
 from refsim.partition import check as checking
 from refsim.partition.load import load
 
+from .networks import program
 from .quantize import quantize
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -124,6 +126,21 @@ def test_blocked_operators_stay_outside(tmp_path: Path, capsys: pytest.CaptureFi
     assert Done(capsys, "lower", path, "--block", "aten.nonesuch").status == 2
 
 
+def test_transitions_and_layouts_are_those_of_inspect(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Clones are some of the transitions; each layout has the name that the runtime gives it."""
+    torch.export.save(program("Residuals")[0], tmp_path / "q.pt2")
+    (lowered,) = json.loads(
+        Done(capsys, "lower", tmp_path / "q.pt2", "-o", tmp_path / "m.pte", "--json").out
+    )["delegates"]
+    (seen,) = json.loads(Done(capsys, "inspect", tmp_path / "m.pte", "--json").out)["delegates"]
+    counts = lowered["statistics"]
+    assert counts["transitions"] == len(seen["transitions"]) > counts["clones"] == 1
+    changed = {(row["before"], row["after"]) for row in seen["transitions"]}
+    assert {(layout(row["before"]).name, layout(row["after"]).name) for row in lowered["clones"]} <= changed
+
+
 class Scaled(torch.nn.Module):
     """A sum with an alpha that is written as an integer."""
 
@@ -171,9 +188,12 @@ def test_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("convolution_3", ["q8ta_conv2d_pw_1", "dequantize_per_tensor_5", "4W4C:BUFFER"]),
-        ("addmm", ["q8ta_linear_gemv (q8ta_linear_gemv) made of addmm", "chosen 4W:BUFFER"]),
-        ("q8ta_add", ["its users leave {CONV2D:BUFFER}", "argument 1"]),
+        (
+            "convolution_3",
+            ["q8ta_conv2d_pw_1", "dequantize_per_tensor_5", "the runtime holds its output in 4W4C"],
+        ),
+        ("addmm", ["q8ta_linear_gemv (q8ta_linear_gemv) made of addmm", "chosen 4W"]),
+        ("q8ta_add", ["its users leave {CONV2D}", "argument 1", "the runtime holds its output in 4C"]),
         ("relu_3", ["part of q8ta_conv2d_transposed"]),
         ("mean", ["outside [arguments]", "dims [2, 3]"]),
         ("b__frozen_param0", ["constant"]),

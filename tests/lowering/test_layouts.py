@@ -53,7 +53,7 @@ def test_residuals() -> None:
     assert layouts_of(found)["quantize_per_tensor"] == "4W4C"
     (transition,) = found.transitions
     assert transition.source == "q8ta_add_1" and transition.operator == "et_vk.q8ta_conv2d_pw.default"
-    assert str(transition.given) == "CONV2D:BUFFER" and str(transition.needed) == "4W4C:BUFFER"
+    assert str(transition.given) == "CONV2D" and str(transition.needed) == "4W4C"
     clones = [n for n in found.program.calls() if target_name(n) == CLONE]
     assert [n.name for n in clones] == [transition.clone] and str(clones[0].args[0]) == "q8ta_add_1"
 
@@ -124,7 +124,7 @@ def test_choices_tell_the_story() -> None:
     out = found.choices["q8ta_conv2d_pw"][-1]
     assert out.tensor == "output" and out.chosen.memory_layout is layout("CONV2D")
     assert out.declared.is_ambiguous() and out.after_users.is_constrained()
-    assert "its users leave {CONV2D:BUFFER}" in str(out)
+    assert "its users leave {CONV2D}" in str(out)
 
 
 def test_several_outputs() -> None:

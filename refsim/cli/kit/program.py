@@ -122,7 +122,8 @@ def summary(verb: str) -> str:
 def root() -> None:
     """A bit-exact reference simulator for the packed int8 (q8ta) kernels of ExecuTorch's Vulkan backend.
 
-    Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 a device or a package is missing or was lost.
+    Exit status: 0 the same, 1 different, 2 bad usage or bad input, 3 a device or a package is missing or was lost,
+    4 a runtime will not load what lower made.
     """
 
 

@@ -24,6 +24,7 @@ _COUNT = "count"
 #: Columns of figures; everything else is flush left.
 _RIGHT = (
     "node", "ms", "bytes", _COUNT, "GB/s", "ratio", "dispatches", "operators", "buffers", "different", "distinct",
+    "transitions", "clones",
 )  # fmt: skip
 
 

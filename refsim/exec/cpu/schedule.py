@@ -209,7 +209,7 @@ class Schedule:
         reads, writes = _inputs(node), node.outputs
         nodes: tuple[Node, ...] = (node,)
         if node.call is None:
-            return PlanStep(nodes, "numpy", reads, writes)
+            return PlanStep(nodes, "float", reads, writes)
         choice = choose(self._here(node), self.options.threads, self.options.force, avoid)
         then = self._then.get(node.number)
         if then is not None and choice.route in JOINS:

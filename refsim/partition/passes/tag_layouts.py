@@ -60,13 +60,6 @@ class Transition:
     reused: bool = False
     clone: str = ""
 
-    def __str__(self) -> str:
-        verb = "shares the clone of" if self.reused else "needs"
-        return (
-            f"{self.source} is {self.given}; argument {self.argument} of {self.reader} ({self.operator}) "
-            f"{verb} {self.needed}"
-        )
-
 
 @dataclass(frozen=True)
 class Choice:

@@ -56,6 +56,10 @@ class Storage(IntEnum):
     DEFAULT = 255
 
 
+#: A buffer goes by its layout's name alone, as in every other report.
+_SUFFIX = {Storage.BUFFER: "", Storage.TEXTURE_3D: ":TEXTURE_3D", Storage.DEFAULT: ""}
+
+
 @dataclass(frozen=True)
 class PackedDimInfo:
     """What synced tensors must agree in: the packed dim (WHCN number) and its block size, per storage type."""
@@ -84,7 +88,7 @@ class TensorRepr:
     memory_layout: Layout | None
 
     def __str__(self) -> str:
-        return f"{self.memory_layout or 'DEFAULT'}:{self.storage_type.name}"
+        return f"{self.memory_layout or 'DEFAULT'}{_SUFFIX[self.storage_type]}"
 
 
 DEFAULT_REPR = TensorRepr(Storage.DEFAULT, None)
@@ -101,7 +105,7 @@ class TensorRepSet:
 
     def __str__(self) -> str:
         parts = [
-            ",".join(str(row) for row in _BY_VALUE if row in rows) + f":{storage.name}"
+            ",".join(str(row) for row in _BY_VALUE if row in rows) + _SUFFIX[storage]
             for storage, rows in self._sides()
             if rows
         ]
