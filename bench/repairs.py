@@ -26,11 +26,11 @@ from itertools import count, islice
 from pathlib import Path
 
 from bench.harness import ROOT
-from refsim.cli import _shaders_repair as verb
 from refsim.core.errors import FormatError
 from refsim.core.rng import Rng
 from refsim.formats import kernels
 from refsim.modules import inventory
+from refsim.modules import repaired as verb
 from refsim.modules.build import opened
 from refsim.modules.repair import report
 

@@ -14,9 +14,10 @@ from bench.zoo.harness import one
 from bench.zoo.limited import Limits
 from bench.zoo.page import PAGE, page, summary
 from bench.zoo.reasons import stale, unexplained
-from refsim.cli.kit.progress import progress, verb
+from refsim.cli.kit.progress import verb
 from refsim.cli.kit.text import print_table
 from refsim.core import atomic_write
+from refsim.core.doing import progress
 
 RESULTS = ROOT / "out" / "zoo.jsonl"
 COLUMNS = ("model", "s", "nodes", "steps", "falls short of")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.cli.kit.options import root_option
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.errors import IncompleteError
 from refsim.core.result import MOST_SHOWN, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME

@@ -15,13 +15,12 @@ import click
 import refsim
 from refsim.check.runtime import DEFAULT, runtime
 from refsim.cli.kit.options import folder_option, runtime_option, search_option
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import kernels_text
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.errors import ParameterError
 from refsim.core.plain import FLAT, plain
 from refsim.core.result import MOST_SHOWN, Command, FileSize, Result, Table, Text, rest
@@ -30,6 +29,7 @@ from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import certify, programs
 from refsim.golden.chosen import Size, choose, exportable, layouts_of
+from refsim.golden.told import kernels_text
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import click
 
 from refsim.cli.kit.options import root_option
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
+from refsim.core.doing import progress
 from refsim.core.errors import ParameterError
 from refsim.core.result import Result, Text
 from refsim.core.status import DIFFERENT, SAME

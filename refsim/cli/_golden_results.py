@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from refsim.cli.kit.progress import progress
 from refsim.core import choices
+from refsim.core.doing import progress
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
 from refsim.golden import verify as checks
 from refsim.golden.chain import CHAINS

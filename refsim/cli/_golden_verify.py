@@ -14,7 +14,6 @@ import click
 from refsim.bytediff.rank import Cause
 from refsim.cli._golden_results import run
 from refsim.cli.kit.options import executors_option, profile_option, root_option, search_option
-from refsim.cli.kit.report import kernels_text
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
@@ -34,6 +33,7 @@ from refsim.golden.check import BYTES, Checked
 from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus, full_name
+from refsim.golden.told import kernels_text
 
 #: Workers that nobody asked for: more of them wait for a device that they share.
 MOST_WORKERS = 13

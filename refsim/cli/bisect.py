@@ -29,14 +29,14 @@ from refsim.cli.kit.options import (
     runtime_option,
     search_option,
 )
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import ToldReport, launched
+from refsim.cli.kit.report import write_html
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
+from refsim.core.doing import progress
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import bisect
+from refsim.device.bisect import bisect, launched
 from refsim.device.exchanged import check_exchanged
 from refsim.device.first_wrong import Bisected
 from refsim.device.ran import Ran, run_on
@@ -46,6 +46,7 @@ from refsim.exec.share import shares
 from refsim.exec.trace import find_node
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
+from refsim.golden.told import ToldReport
 
 
 @verb("bisect", "model.pte -i in.npz --actual dumps")
@@ -132,7 +133,7 @@ def command(
     own = [] if runner is None or executor is None else shares(model, {executor: runner})
     whole = Completeness(where, needed, held, partial, notes, fix_of(dumped, model), own)
     told = ToldReport.of(found.report, executor, runner)
-    told.write_html(html)
+    write_html(told, html)
     return BisectedFile(
         file=file, aimed=aimed, whole=whole, differs=not found.same, actual=where,
         nodes=[BisectNode.of(row) for row in rows], first=None if found.first is None else found.first.output,

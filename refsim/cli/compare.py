@@ -22,17 +22,19 @@ from refsim.cli.kit.options import (
     limit_option,
     search_option,
 )
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import ToldReport, launched
+from refsim.cli.kit.report import write_html
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.counted import counted, form
+from refsim.core.doing import progress
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Text
+from refsim.device.bisect import launched
 from refsim.exec.factory import executor_named
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
+from refsim.golden.told import ToldReport
 from refsim.golden.two_runs import ComparedRow, two_runs
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
@@ -143,7 +145,7 @@ def command(
     how = None if wrong is None or wrong.bound is None else launched(last, wrong.bound.call)
     report = None if wrong is None else wrong.report(f"{names[1]} against {names[0]}", limit, how)
     told = ToldReport.of(report, names[1], last)
-    told.write_html(html)
+    write_html(told, html)
     held = [row.value for row in runs.rows if row.bytes]
     own = shares(model, runners)
     return Compared(

@@ -22,7 +22,7 @@ from refsim.cli.kit.options import (
     search_option,
     shape_option,
 )
-from refsim.cli.kit.report import BufferCompared, ToldReport, raw_buffer, raw_files
+from refsim.cli.kit.report import raw_buffer, raw_files, write_html
 from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
@@ -31,6 +31,7 @@ from refsim.core.result import Text
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.golden.named import open_case
+from refsim.golden.told import BufferCompared, ToldReport
 
 #: What the bytes alone do not tell.
 MORE = "more causes, and who wrote each word: --case "
@@ -162,7 +163,7 @@ def command(
     of_case = [] if case is None else _of_case(report, expected, actual, case)
     unlike = _unlike(expected, actual, stored, case or "", report.same)
     told = ToldReport.of(report)
-    told.write_html(html, [*(line for line, _ in of_case), *unlike])
+    write_html(told, html, [*(line for line, _ in of_case), *unlike])
     beside = next((path for path in (expected, actual) if in_case(path)), None)
     hint = HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir)
     return Diffed(

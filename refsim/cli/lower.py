@@ -22,12 +22,12 @@ from refsim.cli._lowered import (
     RefusedNode,
 )
 from refsim.cli.kit.options import RUNTIMES
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.target import target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write, strict_json
+from refsim.core.doing import progress
 from refsim.core.errors import IncompleteError
 from refsim.core.folder_write import writing
 from refsim.core.plain import plain

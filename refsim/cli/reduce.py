@@ -14,11 +14,11 @@ from typing import Annotated
 import click
 
 from refsim.cli.kit.options import output_option
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.errors import GraphError
 from refsim.core.result import Command as Pasted
 from refsim.core.result import Result, Table, Text, shape_text

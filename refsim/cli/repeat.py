@@ -19,13 +19,13 @@ from refsim.cli.kit.options import (
     limit_option,
     threads_option,
 )
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import ToldReport
+from refsim.cli.kit.report import write_html
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
@@ -34,6 +34,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
+from refsim.golden.told import ToldReport
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_COUNTS = 8
@@ -168,7 +169,7 @@ def command(
         found = repeat(model, given, executor, runs, tell)
     judged = _judged(found, limit)
     told = ToldReport.of(None if judged is None else judged.report, name, executor)
-    told.write_html(html)
+    write_html(told, html)
     held = [buffer.name for buffer in (*found.buffers, *found.outputs) if buffer.nbytes]
     whole = Completeness(file, held, frozenset(held), own=shares(model, {name: executor}))
     first = None if found.first is None else _first(found, found.first, judged)

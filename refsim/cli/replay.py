@@ -19,7 +19,7 @@ from refsim.cli.kit.options import (
     limit_option,
     search_option,
 )
-from refsim.cli.kit.report import BufferCompared, ToldReport, launched, raw_buffer, raw_files, written_by
+from refsim.cli.kit.report import raw_buffer, raw_files, write_html
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
@@ -29,6 +29,7 @@ from refsim.core.qmath import Profile
 from refsim.core.result import Result, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
+from refsim.device.bisect import launched
 from refsim.device.single_output import FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
@@ -38,6 +39,7 @@ from refsim.formats.sidecars import unlike_case
 from refsim.golden.check import asked_of, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
+from refsim.golden.told import BufferCompared, ToldReport, written_by
 from refsim.ops.base.binding import BoundCase, has_sums, ruled
 from refsim.ops.base.requantization import RULES
 
@@ -196,7 +198,7 @@ def command(
         texts = unlike_case(actual, stored, case, report.same) if actual_layout is None else []
         texts += [] if report.same else _by_rule(stored.bound, report.evidence.actual.unpack())
         told = ToldReport.of(report)
-        told.write_html(html, texts)
+        write_html(told, html, texts)
         notes = [(line, False) for line in texts]
         return ReplayedActual(case=case, actual=actual, of_run=texts, told=told, notes=notes)
     found = {
@@ -206,7 +208,7 @@ def command(
         (one for one in found.values() if one.told.report and not one.told.report.same),
         next(iter(found.values())),
     )
-    shown.told.write_html(html)
+    write_html(shown.told, html)
     return Replayed(case, found)
 
 

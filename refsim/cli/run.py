@@ -22,12 +22,12 @@ from refsim.cli.kit.options import (
     runtime_option,
     threads_option,
 )
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.target import GivenInputs, opened, target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import PatternWord, Written
 from refsim.core.counted import form
+from refsim.core.doing import progress
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.device.execution import Execution, execute, misshaped

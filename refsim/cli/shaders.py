@@ -5,22 +5,27 @@ from __future__ import annotations
 import inspect
 import os
 import shlex
+from functools import partial
 
 import click
 
 from refsim.check.runtime import runtime
-from refsim.cli._shaders import CheckedFolder
-from refsim.cli._shaders_repair import Wanted
-from refsim.cli._shaders_run import Asked
-from refsim.cli._shaders_watch import Verdicts
-from refsim.cli.kit.options import RUNTIMES, html_option, limit_option, profile_option
+from refsim.cli.kit.options import LIMIT, RUNTIMES, html_option, limit_option, profile_option
+from refsim.cli.kit.report import write_html
+from refsim.cli.kit.text import meanwhile, not_written, wrote
 from refsim.cli.kit.usage import EXAMPLE
 from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
+from refsim.core import atomic_write
 from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
+from refsim.golden.told import ToldReport, kernel_texts
 from refsim.modules import CASES, SECONDS, executors, inventory
+from refsim.modules.asked import Asked
+from refsim.modules.repaired import Wanted
+from refsim.modules.result import CheckedFolder, remarks
+from refsim.modules.watch import Verdicts
 
 
 @verb("shaders", "build/shaders --watch")
@@ -123,29 +128,34 @@ def command(
         raise click.UsageError("--patch writes what --repair finds")
     if repair and kernels.is_wgsl(kernels.rows_of(folder)[1]):
         raise click.UsageError("--repair edits SPIR-V modules, and the folder has WGSL")
-    if release is not None:
-        runtime(release)  # which there is
+    behaviour = None if release is None else runtime(release).behaviour
+    again = ["--limit", str(limit)] if limit != LIMIT else []
+    again += ["--runtime", release] if release is not None else []
+    again += [] if profile is None else ["--profile", profile.name]
     executor = executors.of(folder, device, variant or "", images)
+    wanted = Wanted(seconds, partial(_keep, patch)) if repair else None
     asked = Asked(
-        folder,
-        operators,
-        count,
-        pattern,
-        profile,
-        device,
-        variant or "",
-        images,
-        everything,
-        limit,
-        sanitize,
-        repeats,
-        Wanted(seconds, patch or "") if repair else None,
-        verbose,
-        release,
-    )
+        folder, operators, count, pattern, profile, device, variant or "", images, everything, limit, sanitize, repeats,
+        wanted, verbose, behaviour, meanwhile, again,
+    )  # fmt: skip
     if watch:
         return asked.watch(executor)
-    return asked.run(executor, html)
+    found = asked.run(executor)
+    if html is not None and (wrong := found.first_wrong) is not None:
+        edits = (line for one in found.repair or () for line in one.lines())
+        write_html(
+            ToldReport(wrong.report, None), html, [*remarks(wrong), *kernel_texts(wrong.kernel), *edits]
+        )
+    return found
+
+
+def _keep(patch: str | None, spirv: bytes | None) -> None:
+    """Write the module with the first repair, if it was asked for."""
+    if patch and spirv is not None:
+        atomic_write.write(patch, spirv)
+        wrote(patch)
+    elif patch:
+        not_written(patch, "there is no repair")
 
 
 command.help = (

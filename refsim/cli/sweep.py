@@ -13,11 +13,11 @@ from click.core import ParameterSource
 
 from refsim.cli.kit.document import Document
 from refsim.cli.kit.options import EXECUTORS, New, profile_option, search_option
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import say, wrote
 from refsim.cli.kit.verb import PROGRAM, verb
 from refsim.cli.kit.written import Written
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.errors import IncompleteError, ParameterError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.cpu import isa as isas

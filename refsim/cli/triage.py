@@ -30,13 +30,12 @@ from refsim.cli.kit.options import (
     runtime_option,
     search_option,
 )
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.report import ToldReport, kernels_text
 from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
+from refsim.core.doing import progress
 from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.result import Command, Result, Text
@@ -65,6 +64,7 @@ from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
 from refsim.golden.causes import KernelCauses, WrongCase, of_kernels, table_of
 from refsim.golden.named import CASES
+from refsim.golden.told import ToldReport, kernels_text
 from refsim.ops.base.target import Target
 
 #: In the folder of a triage: the profile that was given.

@@ -13,7 +13,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from types import FunctionType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -22,7 +22,22 @@ WORKING, PAUSED, RESUMED = "working", "paused", "resumed"
 Tell = Callable[[str, str], None]
 MOST_LETTERS = 400
 
+#: Says that some work is done: how much (1), and in a few words what.
+Advance = Callable[..., None]
+
+
+class Progress(Protocol):
+    """What shows how far work is, for as long as it lasts; ``total`` is None where that is not known."""
+
+    def begin(self, what: str, total: int | None) -> None: ...
+
+    def advance(self, count: int = 1, note: str = "") -> None: ...
+
+    def end(self) -> None: ...
+
+
 _tell: Tell | None = None
+_shown: Progress | None = None
 _frames = False
 _around = threading.local()
 _lock = threading.Lock()
@@ -33,6 +48,25 @@ def listen(tell: Tell | None) -> None:
     """Be told of all news from now on, from any thread."""
     global _tell
     _tell = tell
+
+
+def show(progress: Progress | None) -> None:
+    """Let work be shown from now on."""
+    global _shown
+    _shown = progress
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int | None = None) -> Iterator[Advance]:
+    """A function that says how far this work is, as long as it lasts. Where nobody is shown it, it does nothing."""
+    if (shown := _shown) is None:
+        yield lambda count=1, note="": None
+        return
+    shown.begin(what, total)
+    try:
+        yield shown.advance
+    finally:
+        shown.end()
 
 
 def name_frames() -> None:

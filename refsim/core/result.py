@@ -5,7 +5,7 @@ Rooms make these values. The command line prints them (`refsim.cli.kit.text`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
@@ -26,6 +26,12 @@ class Styled(NamedTuple):
 
     line: str
     style: Mapping[str, Any]
+
+
+class Fitted(NamedTuple):
+    """Lines that depend on the width that there is; None: on none."""
+
+    lines: Callable[[int | None], Iterable[Styled]]
 
 
 class Verbatim(str):
@@ -67,7 +73,8 @@ def _cell(row: object, path: Sequence[str], key: Key) -> object:
 
 
 #: What a verb says, line by line; an empty line separates.
-Text: TypeAlias = "Iterator[str | Styled | Table]"
+Part: TypeAlias = "str | Styled | Table | Fitted"
+Text: TypeAlias = Iterator[Part]
 
 
 class Result:

@@ -17,6 +17,7 @@ from refsim.device import floats, resized
 from refsim.device.doubts import doubted
 from refsim.device.dumped import Buffers, Strayed, dumped_inputs
 from refsim.device.row import GIVEN, Row
+from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
@@ -29,6 +30,12 @@ def launched_flat(call: Call) -> Geometry | None:
     """How upstream's kernel on flat tensors is launched; None for other calls, or where that is not known."""
     last = kernels.written_flat(call)
     return None if last is None else Geometry.of(call, last)
+
+
+def launched(runner: Executor | None, call: Call) -> Geometry | None:
+    """How the kernel that writes a call's output is launched, if that is not refsim's: an executor's, or upstream's."""
+    last = None if runner is None else runner.written(call)
+    return launched_flat(call) if last is None else Geometry.of(call, last)
 
 
 def bisect(

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from refsim.cli._shaders_watch import EditedFile, watch
 from refsim.core.errors import FormatError
+from refsim.modules.watch import EditedFile, watch
 
 
 def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:

@@ -30,8 +30,8 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
         "import sys; from refsim.cli import main; from refsim.cli.kit import progress\n"
         "progress.DELAY = 0.0\n"
         "begin = progress._Bar.begin\n"
-        "def at_once(bar, work):\n"  # a bar that a thread shows when it gets to it would make the test depend on load
-        "    begin(bar, work); bar._timer.join()\n"
+        "def at_once(bar, *work):\n"  # a bar that a thread shows when it gets to it would make the test depend on load
+        "    begin(bar, *work); bar._timer.join()\n"
         "progress._Bar.begin = at_once\n"
         "sys.exit(main(sys.argv[1:]))"
     )
@@ -84,9 +84,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
     class Rich:
         task_ids = (0,)
 
-        def reset(self, task: int, description: str, count: str, note: str, **rest: object) -> None:
+        def reset(self, task: int, description: str, total: int | None) -> None:
             self.what = description
-            rows.append((description, count, note))
 
         def update(self, task: int, completed: int, count: str, note: str) -> None:
             rows.append((self.what, count, note))
@@ -94,24 +93,22 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, str]]:
         def stop(self) -> None:
             rows.append(("", "", ""))
 
-    def begin(bar: progress._Bar, work: progress._Doing) -> None:
-        bar._works.append(work)
-        bar._rich = bar._rich or Rich()  # type: ignore[assignment]
-        bar._start()
+    def wait(bar: progress._Bar, seconds: float) -> None:
+        bar._timer, bar._rich = SimpleNamespace(cancel=lambda: None), Rich()  # type: ignore[assignment]
 
     monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
-    monkeypatch.setattr(progress._Bar, "begin", begin)
+    monkeypatch.setattr(progress._Bar, "_wait", wait)
     return rows
 
 
 def test_the_work_that_began_last_is_shown(shown: list[tuple[str, str, str]]) -> None:
     with progress.verb(["run", "x"]):
-        with progress.progress("operators", 3) as tell:
+        with doing.progress("operators", 3) as tell:
             tell()
             tell(2, "1 failed")
         with doing.compiling("q8ta_add"):
             pass
-        with progress.progress("operators") as tell:
+        with doing.progress("operators") as tell:
             tell()
     assert shown == [
         ("run", "", ""),
@@ -128,25 +125,25 @@ def test_output_makes_the_bar_go(shown: list[tuple[str, str, str]]) -> None:
         progress.make_way()
         progress.make_way()
         assert shown == [("run", "", ""), ("", "", "")]
-        with progress.progress("cases", 2):
+        with doing.progress("cases", 2):
             assert shown[-1] == ("cases", "0/2", "")
     assert shown[-1] == ("", "", "")
 
 
 def test_in_a_pipe_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress.verb(["golden", "verify"]), progress.progress("cases", 2) as tell:
-        lines = progress._bar
+    with progress.verb(["golden", "verify"]), doing.progress("cases", 2) as tell:
+        lines = progress._shown
         assert isinstance(lines, progress._Lines)
-        lines._print()
+        lines._due()
         tell(1, "1 failed")
         lines._began -= 75
-        lines._print()
+        lines._due()
         progress.make_way()
-        lines._print()  # something was printed, and nothing has begun since
-    lines._print()  # the verb has ended
+        lines._due()  # something was printed, and nothing has begun since
+    lines._due()  # the verb has ended
     assert capsys.readouterr() == ("", "refsim: cases 0/2, 0 s\nrefsim: cases 1/2, 75 s, 1 failed\n")
     with progress.verb(["run"], quiet=True):
-        assert progress._bar is None
+        assert progress._shown is None
 
 
 def test_a_pipe_gets_its_first_line_from_a_thread() -> None:

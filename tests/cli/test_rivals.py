@@ -8,11 +8,11 @@ import pytest
 from examples import UNARY
 
 from refsim.bytediff import Cause
-from refsim.cli.kit import report as shown
 from refsim.cli.kit.text import show
 from refsim.core.plain import plain
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart, causes
+from refsim.golden import told as shown
 from refsim.golden.named import open_case
 
 CASE = f"{UNARY.name}/0003"

@@ -15,7 +15,7 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
-from refsim.cli import _shaders_run
+from refsim.modules import asked as verifying
 from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.ops.base.registry import OPS
@@ -172,7 +172,7 @@ def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch:
         told.append(sum(done))
         assert sum(done) > 1 and (total is None or sum(done) <= total)
 
-    monkeypatch.setattr(_shaders_run, "progress", progress)
+    monkeypatch.setattr(verifying, "progress", progress)
     assert refsim("shaders", folder, "q8ta_relu", "--count", 1).status == 0 and told
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from modules import build, example
-from refsim.cli._shaders_repair import RepairSearch
 from refsim.modules.repair import report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
@@ -17,6 +16,7 @@ from refsim.modules.repair.given import Given
 from refsim.modules.repair.schema import Schema, edited, selectable
 from refsim.modules.repair.search import BATCH, Repair, Searched, batches
 from refsim.modules.repair.valid import refused, tool
+from refsim.modules.repaired import RepairSearch
 from refsim.ops.base.binding import bind
 from refsim.ops.base.module_call import ModuleDispatch, dispatches
 from refsim.ops.base.registry import OPS

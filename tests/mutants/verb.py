@@ -12,8 +12,8 @@ from mutants.mutant import Mutant
 from mutants.record import renew
 from mutants.seeded import ALL
 from refsim.cli._mutated import ListedBugs, SeededBug, SeededOutcome, TriedBugs
-from refsim.cli.kit.progress import progress
 from refsim.core import choices
+from refsim.core.doing import progress
 from refsim.core.errors import MissingDependencyError, ParameterError
 
 

@@ -1,15 +1,15 @@
 """One bar for everything that takes long: on stderr, never with --json, gone at the end. In a pipe it is a line now
 and then.
 
-Every verb has a bar that says only that it is at work, and since when. Where a verb knows how much there is to do, it
-says so with `progress`, and the same bar shows that.
+Every verb has a bar that says only that it is at work, and since when. Work that knows how much there is to do says so
+with `refsim.core.doing.progress`, and the same bar shows that.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock, Timer
@@ -26,57 +26,44 @@ DELAY = 0.8
 FIRST_LINE, NEXT_LINE = 4.0, 10.0
 _PER_SECOND = 5
 
-#: Advances a bar by one or by the number that it is given; ``note`` is shown after the bar.
-Tell = Callable[..., None]
-
 
 @contextmanager
 def verb(arguments: Sequence[str], quiet: bool = False) -> Iterator[None]:
-    """While this lasts there is a bar if it takes long: that of the verb, or of the `progress` inside of it.
+    """While this lasts there is a bar if it takes long: that of the verb, or of the work inside of it.
 
     Where stderr is no terminal there are lines instead. ``quiet``: nothing, since somebody asked for JSON.
     """
     if quiet:
         yield
         return
-    global _bar
-    _bar = bar = (_Bar if sys.stderr.isatty() else _Lines)(_Doing(" ".join(arguments[:1]), None))
+    global _shown
+    _shown = shown = (_Bar if sys.stderr.isatty() else _Lines)()
+    shown.begin(" ".join(arguments[:1]), None)
     doing.listen(_news)
+    doing.show(shown)
     try:
         yield
     finally:
         doing.listen(None)
-        bar.hide()
-        _bar = None
+        doing.show(None)
+        shown.hide()
+        _shown = None
 
 
 def _news(kind: str, what: str) -> None:
     """The first run of a kernel compiles it, which may take longer than all the rest."""
-    if (bar := _bar) is not None and kind in (doing.PAUSED, doing.RESUMED):
-        bar.advance(0, what if kind == doing.PAUSED else "")
-
-
-@contextmanager
-def progress(what: str, total: int | None = None) -> Iterator[Tell]:
-    """A function that advances the bar of the verb, as long as this lasts. Without a bar it does nothing."""
-    if (bar := _bar) is None:
-        yield lambda count=1, note="": None
-        return
-    bar.begin(_Doing(what, total))
-    try:
-        yield bar.advance
-    finally:
-        bar.end()
+    if (shown := _shown) is not None and kind in (doing.PAUSED, doing.RESUMED):
+        shown.advance(0, what if kind == doing.PAUSED else "")
 
 
 def make_way() -> None:
-    """Take the bar away, because something is about to be printed. The next `progress` shows it again."""
-    if _bar is not None:
-        _bar.hide()
+    """Take the bar away, because something is about to be printed. The next work shows it again."""
+    if _shown is not None:
+        _shown.hide()
 
 
 @dataclass
-class _Doing:
+class _Work:
     what: str
     total: int | None
     done: int = 0
@@ -87,115 +74,108 @@ class _Doing:
         return f"{self.done}/{self.total}" if self.total is not None else str(self.done or "")
 
 
-class _Lines:
-    """A line now and then, from a thread of its own: what is being done, how much of it, and for how long."""
+class _Late:
+    """What is being done, innermost last; it is shown late, from a thread of its own."""
 
-    def __init__(self, work: _Doing) -> None:
-        self._works: list[_Doing] = []
+    def __init__(self) -> None:
+        self._works: list[_Work] = []
         self._lock, self._began = RLock(), time.monotonic()
         self._timer: Timer | None = None
-        self.begin(work)
 
-    def begin(self, work: _Doing) -> None:
+    def begin(self, what: str, total: int | None) -> None:
         with self._lock:
-            self._works.append(work)
+            self._works.append(_Work(what, total))
             if self._timer is None:
-                self._wait(FIRST_LINE)
-
-    def advance(self, count: int = 1, note: str = "") -> None:
-        with self._lock:
-            self._works[-1].done += count
-            self._works[-1].note = note
-
-    def end(self) -> None:
-        with self._lock:
-            self._works.pop()
-
-    def hide(self) -> None:
-        """No more lines until the next `begin`."""
-        with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = None
-
-    def _wait(self, seconds: float) -> None:
-        self._timer = Timer(seconds, self._print)
-        self._timer.daemon = True
-        self._timer.start()
-
-    def _print(self) -> None:
-        with self._lock:
-            if self._timer is not None:  # else it has ended meanwhile
-                work, seconds = self._works[-1], time.monotonic() - self._began
-                parts = [" ".join(filter(None, (work.what, work.count))), f"{seconds:.0f} s", work.note]
-                print(f"refsim: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
-                self._wait(NEXT_LINE)
-
-
-class _Bar:
-    """A bar that appears late, from a thread of its own; what was told before that is kept here."""
-
-    def __init__(self, work: _Doing) -> None:
-        self._works: list[_Doing] = []
-        self._lock = RLock()
-        self._rich: Progress | None = None
-        self._timer: Timer | None = None
-        self.begin(work)
-
-    def begin(self, work: _Doing) -> None:
-        with self._lock:
-            self._works.append(work)
-            if self._timer is None:
-                self._timer = Timer(DELAY, self._show)
-                self._timer.daemon = True
-                self._timer.start()
-            self._start()
+                self._wait(self._delay)
+            self._changed(True)
 
     def advance(self, count: int = 1, note: str = "") -> None:
         with self._lock:
             work = self._works[-1]
             work.done, work.note = work.done + count, note
-            if self._rich is not None:
-                task = self._rich.task_ids[0]
-                self._rich.update(task, completed=work.done, count=work.count, note=work.note)
+            self._changed(False)
 
     def end(self) -> None:
         with self._lock:
             self._works.pop()
-            self._start()
+            self._changed(True)
 
     def hide(self) -> None:
-        """Take it away until the next `begin`."""
+        """Show nothing until the next `begin`."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
-            if self._rich is not None:
-                self._rich.stop()
-            self._timer = self._rich = None
+            self._timer = None
+            self._gone()
 
-    def _show(self) -> None:
+    def _wait(self, seconds: float) -> None:
+        self._timer = Timer(seconds, self._due)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _due(self) -> None:
         with self._lock:
-            if self._timer is not None:
-                self._rich = _rich()
-                self._rich.add_task("", count="", note="")
-                self._start()
-                self._rich.start()
+            if self._timer is not None:  # else it has ended meanwhile
+                self._appear()
 
-    def _start(self) -> None:
-        """Show the work that began last."""
+    @property
+    def _delay(self) -> float:
+        """Seconds until it appears."""
+        raise NotImplementedError
+
+    def _appear(self) -> None:
+        raise NotImplementedError
+
+    def _changed(self, other: bool) -> None:
+        """``other``: another work is the last one now."""
+
+    def _gone(self) -> None:
+        pass
+
+
+class _Lines(_Late):
+    """A line now and then: what is being done, how much of it, and for how long."""
+
+    @property
+    def _delay(self) -> float:
+        return FIRST_LINE
+
+    def _appear(self) -> None:
+        work, seconds = self._works[-1], time.monotonic() - self._began
+        parts = [" ".join(filter(None, (work.what, work.count))), f"{seconds:.0f} s", work.note]
+        print(f"refsim: {', '.join(filter(None, parts))}", file=sys.stderr, flush=True)
+        self._wait(NEXT_LINE)
+
+
+class _Bar(_Late):
+    """A bar of rich's."""
+
+    _rich: Progress | None = None
+
+    @property
+    def _delay(self) -> float:
+        return DELAY
+
+    def _appear(self) -> None:
+        self._rich = _rich()
+        self._rich.add_task("", count="", note="")
+        self._changed(True)
+        self._rich.start()
+
+    def _changed(self, other: bool) -> None:
         if self._rich is not None:
-            work = self._works[-1]
-            self._rich.reset(
-                self._rich.task_ids[0],
-                total=work.total,
-                completed=work.done,
-                description=work.what,
-                count=work.count,
-                note=work.note,
-            )
+            work, task = self._works[-1], self._rich.task_ids[0]
+            if other:
+                self._rich.reset(task, total=work.total, description=work.what)
+            self._rich.update(task, completed=work.done, count=work.count, note=work.note)
+
+    def _gone(self) -> None:
+        if self._rich is not None:
+            self._rich.stop()
+        self._rich = None
 
 
-_bar: _Bar | _Lines | None = None
+_shown: _Bar | _Lines | None = None
 
 
 def _rich() -> Progress:

@@ -1,175 +1,35 @@
-"""What the verbs that compare buffers share: a report with what tells its causes apart, its page, raw files."""
+"""What the verbs that compare buffers share: the page of a report, and raw files."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
 import numpy as np
 
-from refsim.bytediff import Report
 from refsim.bytediff.html import render
-from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.report import holds_elements
-from refsim.bytediff.text import styled
 from refsim.cli.kit.given import hints
-from refsim.cli.kit.text import not_written, remark, width, wrote
-from refsim.core import atomic_write, choices
+from refsim.cli.kit.text import not_written, remark, wrote
+from refsim.core import atomic_write
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
-from refsim.core.plain import FLAT
-from refsim.core.result import Result, Styled, Table, Text, pasted
-from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device import single_output
-from refsim.device.bisect import launched_flat
-from refsim.exec.executor import Executor
 from refsim.formats.file import read_file
-from refsim.formats.module_folder import SUFFIX
-from refsim.golden import apart
-from refsim.golden.apart import Apart
-from refsim.golden.causes import COLUMNS, MOST_CAUSES, KernelCauses
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call
-
-#: Lines of a module's source that are named: a kernel has few that store.
-MOST_STORES = 5
-STYLES: Mapping[str, Mapping[str, Any]] = {
-    "same": {"fg": "green"},
-    "different": {"fg": "red", "bold": True},
-    "head": {"bold": True},
-    "cause": {"fg": "magenta"},
-    "": {},
-}
+from refsim.golden.told import ToldReport
 
 
-@dataclass(frozen=True)
-class ToldReport:
-    """A report, and a case of the corpus that tells its causes apart. ``executor``: what wrote the buffer, if known."""
-
-    report: Annotated[Report | None, "The buffer that is reported on; null if there is none."]
-    apart: Annotated[
-        Apart | None, "Causes that fit equally well, and the case that tells them apart; null without two."
-    ]
-    executor: str | None = None
-
-    @classmethod
-    def of(
-        cls, report: Report | None, executor: str | None = None, runner: Executor | None = None
-    ) -> ToldReport:
-        """``runner``: the executor itself, which must be able to run that case."""
-        runs = None if runner is None else runner.runs
-        return cls(report, None if report is None else apart.apart(report, runs=runs), executor)
-
-    def lines(self) -> list[tuple[str, bool]]:
-        """What tells the causes apart: (line, whether it ends in a command)."""
-        return [] if self.apart is None else lines_of(self.apart, self.executor)
-
-    def texts(self) -> list[str]:
-        """The same for a page."""
-        return [line for line, _ in self.lines()]
-
-    def report_text(self) -> Text:
-        if self.report is not None:
-            yield from report_lines(self.report)
-
-    def text(self) -> Text:
-        yield from self.report_text()
-        yield from pasted(self.lines())
-
-    def write_html(self, path: str | None, remarks: Sequence[str] = ()) -> None:
-        """Write the page, if it was asked for and there is something to show, and say which."""
-        if path is not None and self.report is not None and self.report.differing:
-            atomic_write.write(path, render(self.report, remarks=[*self.texts(), *remarks]).encode())
-            wrote(path)
-        elif path is not None:
-            not_written(path, "there is no difference to show")
-
-
-@dataclass(frozen=True, kw_only=True)
-class BufferCompared(Result):
-    """A buffer that came from elsewhere. ``notes``: lines below the report, and whether each ends in a command."""
-
-    actual: Annotated[str, "The file."]
-    of_run: Annotated[
-        Sequence[str],
-        "That it is of another value or of another run, as the .json beside it says; else empty.",
-    ]
-    told: Annotated[ToldReport, FLAT]
-    notes: Sequence[tuple[str, bool]]
-
-    @property
-    def same(self) -> Annotated[bool, "Whether nothing differs that the profile does not allow."]:
-        return self.told.report is not None and self.told.report.same
-
-    @property
-    def status(self) -> int:
-        return SAME if self.same else DIFFERENT
-
-    def text(self) -> Text:
-        yield from self.told.text()
-        yield from pasted(self.notes)
-
-
-def report_lines(report: Report) -> Iterator[Styled]:
-    """A report in its styles."""
-    return (Styled(line, STYLES[style]) for line, style in styled(report, width(), choices.IN_JSON))
-
-
-def lines_of(found: Apart, executor: str | None) -> list[tuple[str, bool]]:
-    """(line, whether it ends in a command) about causes that predict the same bytes, for every verb."""
-    where = "--actual FILE" if executor is None else f"-x {executor}"
-    lines = list(found.lines(f"refsim replay {{case}} {where}"))
-    if executor is None and found.case:
-        op = OPS[found.case.partition("/")[0]]
-        alone = op.serialized and not op.siblings
-        inputs = "its inputs, and a program of it for ExecuTorch's runtime" if alone else "its inputs"
-        command = f"refsim extract {found.case} -o DIR{' --pte words' if alone else ''}"
-        lines.append((f"FILE is what your kernel writes there; {inputs}: {command}", True))
-    return lines
-
-
-def kernels_text(found: Sequence[KernelCauses]) -> Text:
-    """A table of what is wrong with each kernel, and what tells equally good causes apart.
-
-    Where one case alone is wrong, its report is the table.
-    """
-    for row in found:
-        if row.wrong > 1:
-            yield row.head
-            yield Table(COLUMNS, row.rows, drop=("to tell apart",))
-        if row.apart is not None:
-            (line, command), *others = lines_of(row.apart, row.executor or None)
-            yield from pasted([(f"{row.operator}: {line}", command)])
-            yield from pasted(others, "  ")
-
-
-def kernel_texts(row: KernelCauses) -> list[str]:
-    """The same about one kernel as lines for a page."""
-    causes = [str(cause) for cause in row.causes[:MOST_CAUSES]] if row.sought > 1 else []
-    told = [] if row.apart is None else lines_of(row.apart, row.executor or None)
-    return [*causes, *(line for line, _ in told)]
-
-
-def launched(runner: Executor | None, call: Call) -> Geometry | None:
-    """How the kernel that writes a call's output is launched, if that is not refsim's: an executor's, or upstream's."""
-    last = None if runner is None else runner.written(call)
-    return launched_flat(call) if last is None else Geometry.of(call, last)
-
-
-def written_by(module: str, stores: Sequence[tuple[str, str]], suffix: str = SUFFIX) -> Iterator[str]:
-    """The module that wrote an output, and the lines of its source that did, as lines of text."""
-    if module:
-        yield f"written by {module}{suffix}"
-    for place, source in stores[:MOST_STORES]:
-        yield f"stored at {place}" + (f": {source}" if source else "")
-    if len(stores) > MOST_STORES:
-        yield f"stored at {choices.more(len(stores) - MOST_STORES, choices.IN_JSON)}"
+def write_html(told: ToldReport, path: str | None, remarks: Sequence[str] = ()) -> None:
+    """Write the page of a report, if it was asked for and there is something to show, and say which."""
+    if path is not None and told.report is not None and told.report.differing:
+        atomic_write.write(path, render(told.report, remarks=[*told.texts(), *remarks]).encode())
+        wrote(path)
+    elif path is not None:
+        not_written(path, "there is no difference to show")
 
 
 def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:

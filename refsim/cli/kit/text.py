@@ -17,7 +17,7 @@ from refsim.cli.kit import progress
 from refsim.cli.kit.document import Document, as_line
 from refsim.core import table as tables
 from refsim.core.escape import escaped
-from refsim.core.result import Command, Styled, Table, Verbatim
+from refsim.core.result import Command, Fitted, Part, Styled, Table, Verbatim
 
 #: The last word of a column that counts; it is not printed.
 _COUNT = "count"
@@ -33,7 +33,7 @@ def print_json_line(verb: str, status: int, content: dict[str, Any]) -> None:
     _echo(as_line(verb, status, content))
 
 
-def meanwhile(text: Iterable[str | Styled | Table]) -> None:
+def meanwhile(text: Iterable[Part]) -> None:
     """Say something before the verb returns, as progress: not with --json."""
     held = _document()
     if held is None or not held.wanted:
@@ -90,11 +90,13 @@ def say(text: object = "", *, err: bool = False, command: bool = False, **style:
         _echo(click.style(line, **style) if style and line else line, err)
 
 
-def show(text: Iterable[str | Styled | Table]) -> None:
+def show(text: Iterable[Part]) -> None:
     """Print what a verb says."""
     for part in text:
         if isinstance(part, Table):
             print_table(*part)
+        elif isinstance(part, Fitted):
+            show(part.lines(width()))
         elif isinstance(part, Styled):
             say(part.line, **part.style)
         elif isinstance(part, Verbatim):

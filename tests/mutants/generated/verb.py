@@ -18,8 +18,8 @@ from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
 from mutants.verb import known
 from refsim.cli._mutated import ListedChanges, RandomChange, RandomTotal, RandomVerdict, TriedChanges
-from refsim.cli.kit.progress import progress
 from refsim.cli.kit.text import wrote
+from refsim.core.doing import progress
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
 from refsim.core.result import Table
 from refsim.exec.process import ProcessError, Worker

@@ -1,4 +1,4 @@
-"""`refsim shaders --repair`: search for the change that makes a wrong module right, and say which it is."""
+"""Search for the change that makes a wrong module right, and say which it is."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from refsim.cli.kit.progress import progress
-from refsim.cli.kit.text import not_written, wrote
-from refsim.core import atomic_write
+from refsim.core.doing import progress
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS, executors
@@ -21,10 +19,10 @@ from refsim.modules.verification import FolderOutcome
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is asked for: how long a search may take, and where the repaired module goes, if anywhere."""
+    """What is asked for: how long a search may take, and what keeps the module with the first repair, None without."""
 
     seconds: float = SECONDS
-    patch: str = ""
+    keep: Callable[[bytes | None], None] = lambda spirv: None
 
 
 @dataclass(frozen=True)
@@ -95,16 +93,12 @@ class RepairSearch:
 def repaired(
     build: Build, outcome: FolderOutcome, wanted: Wanted, interrupted: Callable[[], bool] = lambda: False
 ) -> list[RepairSearch]:
-    """Search for a repair of each operator that is wrong in some case; the first repair of all is written."""
+    """Search for a repair of each operator that is wrong in some case; the first repair of all is kept."""
     ran = [one for one in outcome.failed if one.actual is not None]
     wrong = {one.candidate.op: one.candidate for one in (*ran, *(row.tried for row in outcome.wrong))}
     found = [_searched(build, case, wanted, interrupted) for case in wrong.values()]
     first = next((one for each in found for one in each.searched.repairs), None)
-    if wanted.patch and first is not None:
-        atomic_write.write(wanted.patch, first.spirv)
-        wrote(wanted.patch)
-    elif wanted.patch:
-        not_written(wanted.patch, "there is no repair")
+    wanted.keep(None if first is None else first.spirv)
     return found
 
 

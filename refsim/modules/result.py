@@ -1,4 +1,4 @@
-"""What `refsim shaders` found, as values, and its text: the verdict, the first wrong case, the folder's modules."""
+"""What a folder's modules gave, as values, and their text: the verdict, the first wrong case, the folder's modules."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from refsim.bytediff import Report
-from refsim.cli._shaders_repair import RepairSearch
-from refsim.cli.kit.report import kernels_text, report_lines, written_by
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.plain import FLAT
-from refsim.core.result import MOST_SHOWN, Command, Result, Styled, Table, Text, rest
+from refsim.core.result import MOST_SHOWN, Command, Part, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT
 from refsim.core.status import SAME as RIGHT
 from refsim.exec.finding import KernelFinding
 from refsim.golden.causes import KernelCauses
 from refsim.golden.judge import SAME
+from refsim.golden.told import kernels_text, report_lines, written_by
 from refsim.modules import inventory
 from refsim.modules.build import MOST_NAMES, Build
+from refsim.modules.repaired import RepairSearch
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 
@@ -186,7 +186,13 @@ class CheckedFolder(Result):
     ]
     variants: Annotated[Sequence[FolderVerdict], "Further runs with other variants. None with --watch."] = ()
     everything: bool = False
-    listed: Sequence[str | Styled | Table] = ()
+    listed: Sequence[Part] = ()
+
+    @property
+    def first_wrong(self) -> Explained | None:
+        """The first case of all runs that is wrong."""
+        runs = (self.found, *self.variants)
+        return next((one for verdict in runs for one in verdict.outcome.wrong), None)
 
     @property
     def same(self) -> Annotated[bool, "Whether all is right, with the further runs."]:

@@ -1,4 +1,4 @@
-"""`refsim shaders --watch`: verify, wait for a module to change, verify what it touches, until Ctrl-C.
+"""Verify a folder, wait for a module to change, verify what it touches, until Ctrl-C.
 
 If the file changes that says how kernels are called, everything is opened anew.
 """
@@ -9,7 +9,17 @@ import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 
-from refsim.cli._shaders import (
+from refsim.core.counted import counted
+from refsim.core.errors import RefsimError
+from refsim.core.result import Part
+from refsim.core.status import DIFFERENT, SAME
+from refsim.formats import kernels
+from refsim.modules import inventory
+from refsim.modules.build import Build
+from refsim.modules.edited_file import EditedFile
+from refsim.modules.folder import POLL_S
+from refsim.modules.repaired import RepairSearch, Wanted, repaired
+from refsim.modules.result import (
     FolderVerdict,
     WatchedFolder,
     called,
@@ -18,18 +28,10 @@ from refsim.cli._shaders import (
     folder_text,
     modules_text,
 )
-from refsim.cli._shaders_repair import RepairSearch, Wanted, repaired
-from refsim.cli.kit.text import meanwhile
-from refsim.core.counted import counted
-from refsim.core.errors import RefsimError
-from refsim.core.status import DIFFERENT, SAME
-from refsim.formats import kernels
-from refsim.modules import inventory
-from refsim.modules.build import Build
-from refsim.modules.edited_file import EditedFile
-from refsim.modules.folder import POLL_S
 from refsim.modules.verification import ALL, FolderOutcome, Stage, stages
 
+#: Prints something before the next verdict.
+Say = Callable[[Iterable[Part]], None]
 #: A verdict for each change, and the exit status in the end.
 Verdicts = Generator[WatchedFolder, None, int]
 
@@ -37,6 +39,7 @@ Verdicts = Generator[WatchedFolder, None, int]
 def watch(
     opened: Callable[[], AbstractContextManager[Build]],
     path: str,
+    say: Say,
     everything: bool,
     limit: int,
     repair: Wanted | None = None,
@@ -51,22 +54,22 @@ def watch(
     while True:
         try:
             with opened() as build:
-                meanwhile(folder_text(build))
-                meanwhile(modules_text(build, True, verbose))
-                status = yield from Watch(build, description, everything, limit, repair).run(changed)
+                say(folder_text(build))
+                say(modules_text(build, True, verbose))
+                status = yield from Watch(build, description, say, everything, limit, repair).run(changed)
             if status is not None:
                 return status
         except RefsimError as error:
             if not changed:
                 raise
-            meanwhile([f"  {error}"])
+            say([f"  {error}"])
             try:
                 while not description.changed():
                     time.sleep(POLL_S)
             except KeyboardInterrupt:
                 return DIFFERENT
         changed = frozenset({kernels.NAME})
-        meanwhile([f"{time.strftime('%H:%M:%S')} {kernels.NAME} changed"])
+        say([f"{time.strftime('%H:%M:%S')} {kernels.NAME} changed"])
 
 
 class Watch:
@@ -80,11 +83,12 @@ class Watch:
         self,
         build: Build,
         description: EditedFile,
+        say: Say,
         everything: bool,
         limit: int,
         repair: Wanted | None = None,
     ) -> None:
-        self.repair = repair
+        self.repair, self.say = repair, say
         self.build, self.everything, self.limit = build, everything, limit
         self.description = description
         self.unsure = set(build.operators)
@@ -175,4 +179,4 @@ class Watch:
         return repaired(self.build, outcome, self.repair, self._interrupted)
 
     def _say(self, line: str) -> None:
-        meanwhile([line])
+        self.say([line])
