@@ -17,7 +17,9 @@ from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.core.result import Result, Table, Text
+from refsim.golden.covered import Coverage
 from refsim.golden.named import open_case
+from refsim.golden.renewed import RenewedCorpus
 from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus
 from refsim.ops.base.case import Case, as_text
@@ -152,3 +154,44 @@ def _is(held: Any, value: str) -> bool:
 def show_case(case: str) -> ShownCase:
     """Show what CASE calls: the operator, its tensors and its parameters. CASE is named as for replay."""
     return ShownCase.of(case, open_case(case).bound)
+
+
+@verb("coverage")
+@root_option
+def coverage(root: str | None) -> Coverage:
+    """Count cases by operator, layouts and features, by native route, and chains by kind.
+
+    The status is 1 if something has none.
+    """
+    from refsim.golden.covered import covered  # kernels come with it
+
+    return covered(Corpus.at(root))
+
+
+@verb("regen", "--dry-run")
+@click.argument("operators", nargs=-1)
+@root_option
+@click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
+@click.option("--dry-run", is_flag=True, help="Only show what would change.")
+@click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
+def regen(
+    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool
+) -> RenewedCorpus:
+    """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
+    from refsim.golden.renewed import renewed  # kernels come with it
+
+    return renewed(operators, root, reason, dry_run, fresh)
+
+
+@verb("new", "q8ta_leaky_relu")
+@click.argument("operator")
+@root_option
+def new(operator: str, root: str | None) -> RenewedCorpus:
+    """Make the first cases of OPERATOR, by the rule in its file.
+
+    OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
+    q8ta_leaky_relu below.
+    """
+    from refsim.golden.renewed import begun  # kernels come with it
+
+    return begun(operator, root)

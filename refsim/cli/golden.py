@@ -6,10 +6,8 @@ import re
 
 import click
 
-from refsim.cli._golden_cases import list_cases, show_case
-from refsim.cli._golden_coverage import coverage
+from refsim.cli._golden_cases import coverage, list_cases, new, regen, show_case
 from refsim.cli._golden_device import check, export
-from refsim.cli._golden_regen import new, regen
 from refsim.cli._golden_verify import verify
 from refsim.cli.kit.program import Named
 from refsim.cli.kit.verb import write_example

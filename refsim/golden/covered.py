@@ -1,4 +1,4 @@
-"""golden coverage: what the corpus has of each operator, and the holes in it."""
+"""What the corpus has of each operator, as a value, and the holes in it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.options import root_option
-from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import IncompleteError
@@ -73,17 +71,11 @@ class Coverage(Result):
         yield f"{counted(self.cases, 'case')}, {stored}; {counted(len(self.holes), 'hole')}"
 
 
-@verb("coverage")
-@root_option
-def coverage(root: str | None) -> Coverage:
-    """Count cases by operator, layouts and features, by native route, and chains by kind.
-
-    The status is 1 if something has none.
-    """
+def covered(corpus: Corpus) -> Coverage:
+    """Count everything in a corpus; IncompleteError for an empty one."""
     from refsim.golden import route_coverage
     from refsim.golden.rules import RULES
 
-    corpus = Corpus.at(root)
     if not corpus.operators():
         raise IncompleteError(str(corpus.root), "no case to count", got="an empty corpus", need="at least 1")
     hard: list[Case] = []

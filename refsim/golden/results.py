@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import click
-
 from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, IncompleteError, ParameterError
@@ -34,10 +32,8 @@ def run(
 ) -> tuple[int, list[Checked]]:
     """Check cases, those of whole operators too: (cases taken from earlier results, all results).
 
-    ``results``: the file that they are appended to as they come. UsageError or ParameterError for what cannot be asked.
+    ``results``: the file that they are appended to as they come. ParameterError for what cannot be asked.
     """
-    if resume and results is None:
-        raise click.UsageError("--resume needs --results FILE")
     before: dict[str, list[Checked]] = {}
     state = checks.state(corpus, executors, conditions) if results else {}
     if results and resume and Path(results).exists():

@@ -1,23 +1,21 @@
-"""The corpus written from its rules: golden regen and golden new."""
+"""The corpus written from its rules, and what changed in it, as a value."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import click
-
-from refsim.cli.kit.options import root_option
-from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import ParameterError
 from refsim.core.result import Result, Text
 from refsim.core.status import DIFFERENT, SAME
+from refsim.golden import regen as writing
 from refsim.golden.chain import CHAINS
 from refsim.golden.regen import CHANGELOG
+from refsim.golden.rules import RULES
 from refsim.ops.base.registry import LISTED
 
 
@@ -44,19 +42,10 @@ class RenewedCorpus(Result):
             yield f"{self.root}: written; see {CHANGELOG}"
 
 
-@verb("regen", "--dry-run")
-@click.argument("operators", nargs=-1)
-@root_option
-@click.option("--reason", default="", help="Why the corpus changes; without one nothing is written.")
-@click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--new", "fresh", is_flag=True, help="Make a corpus where there is none.")
-def regen(
-    operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool
+def renewed(
+    operators: Sequence[str], root: str | None, reason: str, dry_run: bool, fresh: bool
 ) -> RenewedCorpus:
-    """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
-    from refsim.golden import regen as writing
-    from refsim.golden.rules import RULES
-
+    """The corpus, or operators of it, computed from the rules, and written if there is a reason."""
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if not reason.strip() and not dry_run:
         raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
@@ -73,29 +62,11 @@ def regen(
         _must_exist(
             "golden regen", target, "--root FOLDER with a corpus, such as golden in a checkout, or --new"
         )
-    return _write(writing, target, operators or known, reason, dry_run)
+    return _write(target, operators or known, reason, dry_run)
 
 
-def _must_exist(where: str, target: Path, need: str) -> None:
-    """A mistyped folder must not become a corpus of its own."""
-    from refsim.golden.regen import existing
-
-    if existing(target) is None:
-        raise ParameterError(where, "no corpus there", got=str(target), need=need)
-
-
-@verb("new", "q8ta_leaky_relu")
-@click.argument("operator")
-@root_option
-def new(operator: str, root: str | None) -> RenewedCorpus:
-    """Make the first cases of OPERATOR, by the rule in its file.
-
-    OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
-    q8ta_leaky_relu below.
-    """
-    from refsim.golden import regen as writing
-    from refsim.golden.rules import RULES
-
+def begun(operator: str, root: str | None) -> RenewedCorpus:
+    """The first cases of an operator that has none yet."""
     target = Path(root) if root else Path(__file__).parents[2] / "golden"
     if operator not in RULES:
         raise _no_operator(operator, target)
@@ -107,13 +78,17 @@ def new(operator: str, root: str | None) -> RenewedCorpus:
             got=operator,
             need=f"refsim golden regen {operator} --reason TEXT",
         )
-    return _write(writing, target, (operator,), f"New operator {operator}", False)
+    return _write(target, (operator,), f"New operator {operator}", False)
+
+
+def _must_exist(where: str, target: Path, need: str) -> None:
+    """A mistyped folder must not become a corpus of its own."""
+    if writing.existing(target) is None:
+        raise ParameterError(where, "no corpus there", got=str(target), need=need)
 
 
 def _no_operator(name: str, target: Path) -> ParameterError:
     """The operators that still need cases; where all have theirs, how an operator is made."""
-    from refsim.golden.rules import RULES
-
     bare = [one for one in RULES if not (target / "digests" / f"{one}.jsonl").exists()]
     named = name if name.isidentifier() else "NAME"
     made = f"python -m refsim.ops new {named} first, as all that there are have cases"
@@ -121,7 +96,7 @@ def _no_operator(name: str, target: Path) -> ParameterError:
     return ParameterError("golden new", "no such operator", got=name, need=need)
 
 
-def _write(writing: Any, target: Path, operators: Sequence[str], reason: str, dry_run: bool) -> RenewedCorpus:
+def _write(target: Path, operators: Sequence[str], reason: str, dry_run: bool) -> RenewedCorpus:
     corpus = writing.existing(target)
     plans = []
     with progress("operators", len(operators)) as advance:

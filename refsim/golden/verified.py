@@ -1,0 +1,182 @@
+"""What a check of the corpus found, as a value: counts, the cases that fail, and what is wrong with each kernel."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from refsim.bytediff.rank import Cause
+from refsim.core import choices
+from refsim.core.counted import counted
+from refsim.core.errors import RefsimError
+from refsim.core.result import MOST_SHOWN, Command, Comparison, Table, Text, rest
+from refsim.exec.cpu import isa as isas
+from refsim.exec.factory import executor_named
+from refsim.golden import verify as checks
+from refsim.golden.causes import MOST_CAUSES, KernelCauses, Runs, of_kernels
+from refsim.golden.chain import CHAINS
+from refsim.golden.check import BYTES, Checked
+from refsim.golden.judge import KNOWN_DEFECT
+from refsim.golden.judge import SAME as SAME_BYTES
+from refsim.golden.store import Corpus
+from refsim.golden.told import kernels_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class FailedCase:
+    """A case that failed, and what is known of it."""
+
+    case: Annotated[str, "The name of the case."]
+    stored: Annotated[bool, "Whether its stored files were read, and not its rule."]
+    executor: Annotated[str, "`define`: the definition was compared with the corpus."]
+    status: Annotated[str, "different, error, crashed, timeout or legal."]
+    configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."]
+    message: Annotated[str, "What happened, in words."] = ""
+    digest: Annotated[str | None, "What the definition gives."] = None
+    recorded: Annotated[str | None, "What the corpus has."] = None
+    nodes: Annotated[Sequence[int], "Of a chain: numbers of the nodes of the first wrong step."] = ()
+    operator: Annotated[str | None, "Of a chain: the operator whose output that is."] = None
+    differing: Annotated[int | None, "Elements that differ."] = None
+    pattern: Annotated[Sequence[str], "What the differing elements have in common, in sentences."] = ()
+    causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
+    profiles: Annotated[Sequence[str], "Names of numerics profiles."] = ()
+    kernels: Annotated[Sequence[str], "Names of kernels."] = ()
+    ours: Annotated[str, "Why refsim's own kernels ran; else empty."] = ""
+
+    @classmethod
+    def of(cls, result: Checked, configured: Mapping[str, str]) -> FailedCase:
+        case, detail = result.case.removesuffix(BYTES), dict(result.detail)
+        detail["causes"] = list(map(Cause.of, detail.get("causes", ())))
+        return cls(
+            case=case, stored=result.case.endswith(BYTES), executor=result.executor, status=result.status,
+            configuration=configured.get(case, ""), **detail,
+        )  # fmt: skip
+
+    def text(self, rerun: Sequence[str]) -> Iterator[str]:
+        """A case that failed, and the command that checks it again."""
+        how = ", from its stored bytes" if self.stored else ""
+        yield f"{self.case} {self.executor}: {self.status}{how} {self.message}".rstrip()
+        if self.configuration:
+            yield f"  {self.configuration}"
+        if self.digest is not None and self.recorded is not None:
+            yield f"  the definition gives {self.digest[:16]}..., recorded is {self.recorded[:16]}..."
+        if self.differing is not None:
+            yield "; ".join((f"  {self.differing} differ", *self.pattern))
+        yield from (f"  likely cause: {cause}" for cause in self.causes[:MOST_CAUSES])
+        if len(self.causes) > MOST_CAUSES:
+            yield f"  {choices.more(len(self.causes) - MOST_CAUSES, choices.IN_JSON)}"
+        yield Command(f"  {shlex.join(['refsim', 'golden', 'verify', self.case, *rerun])}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifiedCorpus(Comparison):
+    """The corpus against definitions and executors. ``rerun``: the options with which a case is checked again."""
+
+    root: Annotated[str, "The corpus."]
+    cases: Annotated[int, "How many checks: digests, whole and chains together."]
+    digests: Annotated[int, "Cases that were checked by their digests."]
+    whole: Annotated[
+        int, "Cases that were checked by their stored bytes, most of them the same cases once more."
+    ]
+    chains: Annotated[int, "Chains that were checked."]
+    resumed: Annotated[int, "Cases of an earlier run."]
+    seconds: Annotated[float, "How long it took."]
+    damaged_files: Annotated[Sequence[str], "Files that do not match SHA256SUMS, in sentences."]
+    threads: Annotated[int, "Threads of the executor cpu."]
+    isa: Annotated[str, "Instruction set of the CPU's kernels."]
+    executors: Annotated[Mapping[str, Mapping[str, int]], "Cases by executor and status."]
+    profiles: Annotated[Mapping[str, str], "The profile of legal bytes, by executor."]
+    known: Annotated[Mapping[str, int], "Cases by known defect."]
+    refused: Annotated[
+        Mapping[str, Mapping[str, int]],
+        "By executor of another package: cases that it does not take, by reason.",
+    ]
+    ours: Annotated[
+        Mapping[str, Mapping[str, checks.Instead]],
+        "By executor and operator: cases that ran on refsim's own kernels, because the folder lacks the module.",
+    ]
+    failures: Annotated[Sequence[FailedCase], "What failed."]
+    causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
+    not_checked: Annotated[
+        Mapping[str, int], "By operator: cases that were left out after enough wrong ones."
+    ]
+    rerun: Sequence[str]
+
+    def text(self) -> Text:
+        yield from (f"{self.root}: {text}" for text in self.damaged_files)
+        yield from self._counts()
+        for one in self.failures[:MOST_SHOWN]:
+            yield from one.text(self.rerun)
+        yield from rest(len(self.failures))
+        yield from kernels_text(self.causes)
+        for op, count in self.not_checked.items():
+            more = f"not checked after {checks.ENOUGH} wrong ones; --all checks them too"
+            yield f"{op}: {counted(count, 'case')} {more}"
+        yield f"{self.checked()}; {counted(len(self.failures), 'failure')}, {self.seconds:.0f} s"
+
+    def _counts(self) -> Text:
+        statuses = sorted(
+            {status for counts in self.executors.values() for status in counts}, key=lambda s: s != SAME_BYTES
+        )
+        ours = {name: sum(row.cases for row in operators.values()) for name, operators in self.ours.items()}
+        heads = ("executor", *statuses, *(["ours count"] if ours else []))
+        rows = [
+            (name, *(counts.get(status, 0) for status in statuses), *([ours.get(name, 0)] if ours else []))
+            for name, counts in self.executors.items()
+        ]
+        yield Table(heads, rows)
+        for name, operators in self.ours.items():
+            for op, row in operators.items():
+                ran = f"refsim's own kernels ran {counted(row.cases, 'case')} of {op}"
+                yield f"{name}: {ran}: {'; '.join(row.why)}"
+        for name, text in self.profiles.items():
+            yield f"{name}: what is legal has the bytes of the profile {text}"
+        yield from (f"{counted(count, 'case')}: {text}" for text, count in self.known.items())
+        for name, reasons in self.refused.items():
+            yield from (f"{name} refused {counted(count, 'case')}: {text}" for text, count in reasons.items())
+
+    def checked(self) -> str:
+        """How many checks there were, and of what: a case may be checked by its digest and by its stored bytes."""
+        parts = [f"{counted(self.digests, 'case')} by digest"] if self.digests else []
+        parts += [f"{self.whole} of them by stored bytes too"] if self.whole else []
+        parts += [counted(self.chains, "chain")] if self.chains else []
+        return f"{counted(self.cases, 'check')}: {', '.join(parts)}"
+
+
+def verified(
+    corpus: Corpus,
+    found: Sequence[Checked],
+    damaged: Sequence[str],
+    resumed: int,
+    conditions: checks.Conditions,
+    tolerance: checks.Tolerance,
+    rerun: Sequence[str],
+    seconds: float,
+) -> VerifiedCorpus:
+    """What all checks gave together, and what is wrong with each kernel."""
+    failed = checks.failures(found)
+    configured = checks.configurations(corpus, failed)
+    known = Counter(str(r.detail["message"]) for r in found if r.status == KNOWN_DEFECT)
+    checked = {result.case for result in found}
+    chains = sum(name.startswith(f"{CHAINS}/") for name in checked)
+    whole = sum(name.endswith(BYTES) for name in checked)
+    return VerifiedCorpus(
+        root=str(corpus.root), cases=len(checked), digests=len(checked) - whole - chains, whole=whole, chains=chains,
+        resumed=resumed, seconds=round(seconds, 3), damaged_files=damaged, threads=conditions.threads,
+        isa=conditions.isa or isas.cpu().isa.name, executors=checks.tally(found), profiles=checks.profiles(found),
+        known=known, refused=checks.refusals(found), ours=checks.instead(found),
+        failures=[FailedCase.of(result, configured) for result in failed],
+        causes=of_kernels(checks.wrong_cases(failed), _runs), not_checked=dict(tolerance.left),
+        same=not damaged and not failed, rerun=rerun,
+    )  # fmt: skip
+
+
+def _runs(executor: str) -> Runs:
+    """Which calls an executor computes; none if it cannot be opened here."""
+    try:
+        return executor_named(executor).runs
+    except RefsimError:
+        return lambda call: False
