@@ -1,4 +1,4 @@
-"""The generated tables of docs/numerics.md, check.md, modules.md, own-kernels.md and json.md: padding, rules, keys...
+"""The generated tables of docs/numerics.md, check.md, cli.md, modules.md, json.md and others: rules, options, keys...
 
 python docs/tables.py          says whether a table is out of date
 python docs/tables.py --write  writes the tables again
@@ -17,14 +17,14 @@ ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "docs") not in sys.path:  # a test loads this file by its path
     sys.path.insert(0, str(ROOT / "docs"))
 
-from page_tables import devices, json_keys, modules, operators, python_api, runtime  # noqa: E402
+from page_tables import cli_options, devices, json_keys, modules, operators, python_api, runtime  # noqa: E402
 
 PAGE = ROOT / "docs" / "numerics.md"
 PAGES = (
     PAGE,
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("check", "modules", "own-kernels", "json", "runtimes", "python")
+        for name in ("check", "cli", "modules", "own-kernels", "json", "runtimes", "python")
     ),
 )
 _TABLE = re.compile(r"(<!-- table: (\w+) -->\n).*?(<!-- end -->)", re.S)
@@ -39,7 +39,7 @@ TABLES: dict[str, Callable[[], str]] = {
         modules.modules, modules.module_sizes, modules.packings, modules.kernel_keys,
         json_keys.json_verbs, json_keys.json_objects, python_api.python_api,
     )
-}  # fmt: skip
+} | cli_options.tables()  # fmt: skip
 
 
 def renewed(text: str) -> str:

@@ -12,7 +12,6 @@ import pytest
 from examples import BINARY, LINEAR, UNARY
 
 from refsim.bytediff import Cause
-from refsim.cli._golden_verify import FailedCase
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.core.plain import plain
 from refsim.exec.cpu import isa
@@ -21,6 +20,7 @@ from refsim.golden.causes import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, write_sums
+from refsim.golden.verified import FailedCase
 
 ROOT = Path(__file__).parents[2]
 OP = UNARY.name
