@@ -62,9 +62,9 @@ def folder(opened: tuple[Path, Executor], monkeypatch: pytest.MonkeyPatch) -> It
     path, executor = opened
     real = executors.of
 
-    def modules(folder: object, index: int = 0, variant: str = "", images: bool = False) -> object:
-        plain = str(folder) == str(path) and not (index or variant or images)
-        return Kept(executor) if plain else real(str(folder), index, variant, images)
+    def modules(folder: object, *options: Any) -> object:
+        plain = str(folder) == str(path) and not any(options)
+        return Kept(executor) if plain else real(str(folder), *options)
 
     monkeypatch.setattr(executors, "of", modules)
     yield path
