@@ -16,6 +16,9 @@ from refsim.modules.repair.report import disassembled
 from refsim.modules.repair.search import PATIENCE_S, QUICK, Repair, Search, Searched, copied
 from refsim.modules.verification import FolderOutcome
 
+#: So many of the named causes say which kinds of edits are tried first.
+MOST_CAUSES = 2
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -96,14 +99,21 @@ def repaired(
     """Search for a repair of each operator that is wrong in some case; the first repair of all is kept."""
     ran = [one for one in outcome.failed if one.actual is not None]
     wrong = {one.candidate.op: one.candidate for one in (*ran, *(row.tried for row in outcome.wrong))}
-    found = [_searched(build, case, wanted, interrupted) for case in wrong.values()]
+    causes = {
+        row.tried.candidate.op: [cause.name for cause in row.report.causes if not cause.weak]
+        for row in outcome.wrong
+    }
+    found = [
+        _searched(build, case, wanted, interrupted, causes.get(op, [])[:MOST_CAUSES])
+        for op, case in wrong.items()
+    ]
     first = next((one for each in found for one in each.searched.repairs), None)
     wanted.keep(None if first is None else first.spirv)
     return found
 
 
 def _searched(
-    build: Build, case: TellingCase, wanted: Wanted, interrupted: Callable[[], bool]
+    build: Build, case: TellingCase, wanted: Wanted, interrupted: Callable[[], bool], causes: Sequence[str]
 ) -> RepairSearch:
     trial = build.verification.trial
     steps = build.steps(case.bound.call)
@@ -120,7 +130,7 @@ def _searched(
             search = Search(
                 replace(trial, executor=executor), folder, build.modules, build.steps,
                 [one for one in build.verification.every(case.op) if build.takes(one.bound.call)],
-                wanted.seconds, advance, interrupted,
+                wanted.seconds, advance, interrupted, causes,
             )  # fmt: skip
             return RepairSearch.of(search.run(case), unread)
         finally:

@@ -10,6 +10,8 @@ import pytest
 from modules import example, own, wgsl_kernels
 from modules.build import put
 
+from refsim.modules.repair.valid import refused, tool
+
 pytest_plugins = "modules.opened"
 
 BUG = example.EXAMPLES["repairable"]
@@ -26,6 +28,7 @@ def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_pa
     assert {(row["place"].rpartition(":")[0], row["wrong"]) for row in found["repairs"]} == {(BUG.file, None)}
     first = found["repairs"][0]
     assert first["source"].startswith("for (uint k4") and first["cases"] > 8 and first["copies"] == 1
+    assert tool() is None or refused(patch.read_bytes()) is None
     put(folder, BUG.module, patch)
     done = refsim("shaders", folder, BUG.op, "--count", "8")
     assert done.status == 0, done.out
@@ -41,13 +44,16 @@ def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
 
 
 @pytest.mark.long
-def test_kernels_of_a_description(refsim) -> None:
+def test_kernels_of_a_description(refsim, tmp_path: Path) -> None:
     """The wrong twin takes the zero point of the other input (tests/modules/own)."""
-    done = refsim("shaders", Path(own.__file__).parent / "wrong", "q8ta_add", "--repair", "--json")
+    page = tmp_path / "page.html"
+    wrong = Path(own.__file__).parent / "wrong"
+    done = refsim("shaders", wrong, "q8ta_add", "--repair", "--json", "--html", page)
     assert done.status == 1
     (found,) = json.loads(done.out)["repair"]
     first = found["repairs"][0]
     assert first["place"].startswith("sum.comp:") and first["change"] == "b_zp in place of a_zp", found
+    assert "b_zp in place of a_zp" in page.read_text()
 
 
 def test_sources_are_not_edited(refsim) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import json_schema
 import pytest
-from modules import build
+from modules import build, example
 from modules.bugs import BUGS
 from modules.build import put
 from modules.test_modules_build import needs_tools
@@ -149,3 +149,17 @@ def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str
         assert list(found["operators"]) == ["q8ta_clone"]
         assert found["causes"][0]["causes"][0]["name"] == "byte order"
         assert watching.end() == 1
+
+
+@pytest.mark.long
+def test_watch_searches_for_a_repair(folder: Path) -> None:
+    """The verdict on a wrong save has the repair; the next save is judged anew."""
+    bug = example.EXAMPLES["repairable"]
+    with Watching(folder, bug.op, "--count", "4", "--repair", "--json") as watching:
+        watching.until('"stage": "all"')
+        put(folder, bug.module, example.binary("repairable"))
+        found = json_schema.read(watching.until(f'"changed": ["{bug.module}"]'))
+        assert found["repair"][0]["repairs"][0]["place"].startswith(f"{bug.file}:")
+        put(folder, bug.module, build.BINARIES / f"{bug.module}.spv")
+        found = json_schema.read(watching.until(f'"changed": ["{bug.module}"]'))
+        assert found["same"] is True and found["repair"] == []

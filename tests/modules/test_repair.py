@@ -11,8 +11,9 @@ from modules import build, example
 from refsim.modules.repair import report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
-from refsim.modules.repair.edits import Edit, edits
+from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, parts
 from refsim.modules.repair.given import Given
+from refsim.modules.repair.order import ordered
 from refsim.modules.repair.schema import Schema, edited, selectable
 from refsim.modules.repair.search import BATCH, Repair, Searched, batches
 from refsim.modules.repair.valid import refused, tool
@@ -210,3 +211,57 @@ def test_the_host_knows_push_words_uniform_words_and_constants() -> None:
     assert storages == {StorageClass.INPUT, StorageClass.PUSH_CONSTANT, StorageClass.UNIFORM}
     one = code.constant(code.type(Op.TYPE_INT, 32, 1), -1)
     assert given.words(one) == (0xFFFFFFFF, 0, 0, 0)
+
+
+def test_templates_of_two_instructions_undo_each_other() -> None:
+    """A product of a sum for a sum of a product, and the other way; what is made is as valid as what was there."""
+    code = Code(_module(build.BINARIES / "q8ta_conv2d_pw_float.spv"))
+    there, back = "(a + b) * s in place of a * s + b", "a * s + b in place of (a + b) * s"
+    edit = next(one for one in next(parts(code)) if one.said == there)
+    module = edited(code, edit)
+    assert tool() is None or refused(module.to_bytes()) is None
+    again = Code(module)
+    undone = [one for one in next(parts(again)) if one.said == back]
+    results = {code.at(one.site).result for one in edit.changes}
+    assert results in ({again.at(one.site).result for one in other.changes} for other in undone)
+    assert tool() is None or refused(edited(again, undone[0]).to_bytes()) is None
+
+
+def test_round_is_written_as_floor_and_back() -> None:
+    code = Code(_module(build.BINARIES / "q8ta_quantize_texture3d_float.spv"))
+    edit = next(one for one in next(parts(code)) if one.said.startswith("floor(x + 0.5) in place of round"))
+    module = edited(code, edit)
+    assert tool() is None or refused(module.to_bytes()) is None
+    again = Code(module)
+    undone = next(one for one in next(parts(again)) if one.said == "roundEven(x) in place of floor(x + 0.5)")
+    assert tool() is None or refused(edited(again, undone).to_bytes()) is None
+
+
+def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None:
+    code = Code(_module(build.BINARIES.parents[2] / "shaders" / "spirv" / "q8ta_clone.spv"))
+    computed = {row.result for row in code.module.globals if row.op == SPEC_CONSTANT_OP}
+    some = [
+        edit
+        for edit in next(parts(code))
+        if all({code.at(one.site).args[at] for at, _ in one.places} & computed for one in edit.changes)
+        and all(one.rows for one in edit.changes)
+    ]
+    assert {"==", "!="} & {edit.said.split('"')[1] for edit in some if '"' in edit.said}
+    for edit in some[:: max(1, len(some) // 8)]:
+        assert tool() is None or refused(edited(code, edit).to_bytes()) is None, edit.said
+
+
+def test_some_uses_of_a_value_are_one_edit() -> None:
+    """A compiler that inlines a function has put its argument in several places."""
+    code = Code(_module(build.BINARIES / "q8ta_pixel_shuffle.spv"))
+    some = [edit for edit in next(parts(code)) if edit.said.endswith(" uses")]
+    assert some and all(len({one.site for one in edit.changes}) > 1 for edit in some)
+    for edit in some[:: len(some) // 12]:
+        assert tool() is None or refused(edited(code, edit).to_bytes()) is None, edit.said
+
+
+def test_the_kind_of_edit_that_a_cause_names_comes_first(found: list[Edit]) -> None:
+    plain, told = ordered(found, ()), ordered(found, ["tie rule"])
+    assert plain == found and sorted(told, key=id) == sorted(found, key=id)
+    at = next(number for number, edit in enumerate(found) if "round" in edit.said and edit.rank)
+    assert told.index(found[at]) < at

@@ -16,6 +16,8 @@ from refsim.spirv.types import Types
 
 GLSL_STD = "GLSL.std.450"
 PURE_STORAGE = (StorageClass.UNIFORM, StorageClass.PUSH_CONSTANT, StorageClass.INPUT)
+#: Elements of an array of push or uniform words that may be loaded in the place of another value.
+LONGEST = 40
 MERGES = (Op.SELECTION_MERGE, Op.LOOP_MERGE)
 CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
@@ -208,7 +210,7 @@ class Code:
                 length = self.types.length(row.args[2])
             except RefsimError:
                 return
-            for at in range(min(length, 4)):
+            for at in range(min(length, LONGEST)):
                 yield from self._parts(variable, row.args[1], (*path, at), f"{text}[{at}]", depth + 1)
         elif row.op == Op.TYPE_VECTOR:
             if self.plain(type_id):

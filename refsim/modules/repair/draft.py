@@ -24,8 +24,8 @@ class Change(NamedTuple):
     instead: Instruction | None = None
 
 
-#: Makes a change at an instruction or at a copy of it.
-Make = Callable[[Site, Instruction], Change]
+#: Makes a change at an instruction or at a copy of it; None for a copy that is not alike enough.
+Make = Callable[[Site, Instruction], Change | None]
 
 
 class Draft(NamedTuple):
@@ -63,6 +63,13 @@ def copy(at: int) -> Make:
     """One of the operands in the place of the result."""
     return lambda site, old: Change(
         site, instead=Instruction(Op.COPY_OBJECT, (old.type, old.result, old.args[at]))
+    )
+
+
+def instead(op: int, *args: int) -> Make:
+    """Another instruction with the same result, of these operands, or of those that there were."""
+    return lambda site, old: Change(
+        site, instead=Instruction(op, (old.type, old.result, *(args or old.args[2:])))
     )
 
 

@@ -5,15 +5,20 @@ An edit is made at one instruction, or in the same way at all copies of it that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from refsim.modules.repair import kinds, operands, operations
 from refsim.modules.repair.code import Code, Leaf, Site
-from refsim.modules.repair.draft import Change, Draft
+from refsim.modules.repair.draft import Change, Draft, called
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
+SPEC_CONSTANT_OP = 52
+#: Of so many uses of a value every run may be those of an inlined call; of more, at most so many calls are thought of.
+FEW_USES, MOST_CALLS = 6, 8
+#: The rank of edits from which on there are more than can be tried in a minute.
+FAR = 5
 #: What is the same in all copies, however little they have in common.
 _FIXED = (Op.CONSTANT, Op.CONSTANT_COMPOSITE, Op.EXT_INST_IMPORT)
 
@@ -35,12 +40,79 @@ class Edit:
 
 def edits(code: Code) -> list[Edit]:
     """All edits of a module, in the order in which they are to be tried."""
-    found: list[Edit] = []
-    for group, later in _groups(code):
-        for draft in _drafts(code, group[0], code.at(group[0]), len(group) > 1):
-            changes = tuple(draft.make(site, code.at(site)) for site in group)
-            found.append(Edit(draft.said, draft.rank + later, changes, draft.chosen, draft.known))
-    return sorted(found, key=lambda one: one.rank)
+    return [edit for part in parts(code) for edit in part]
+
+
+def parts(code: Code) -> Iterator[list[Edit]]:
+    """The edits of a module, in the order in which they are to be tried: at first those that list fast."""
+    groups = list(_groups(code))
+    for ranks in (range(FAR), range(FAR, 2 * FAR)):
+        found = [*_computed(code), *_inlined(code)] if 0 in ranks else []
+        for group, later in groups:
+            first = group[0]
+            own = range(ranks.start - later, ranks.stop - later)
+            for draft in _drafts(code, first, code.at(first), len(group) > 1, own):
+                if draft.rank in own:
+                    made = [draft.make(site, code.at(site)) for site in group]
+                    changes = tuple(one for one in made if one is not None)
+                    if len(changes) == len(group):
+                        found.append(Edit(draft.said, draft.rank + later, changes, draft.chosen, draft.known))
+        yield sorted(found, key=lambda one: one.rank)
+
+
+def _computed(code: Code) -> Iterator[Edit]:
+    """Edits of constants that are computed from specialization constants: what uses one gets another value."""
+    for row in code.types.module.globals:
+        if row.op != SPEC_CONSTANT_OP or row.args[2] not in kinds.OTHERS or not code.plain(row.type):
+            continue
+        uses = [
+            (site, tuple(at for at in user.id_places() if user.args[at] == row.result))
+            for site, user in code.sites()
+            if row.result in user.args and user.op not in (Op.PHI, *kinds.LEFT)
+        ]
+        old = Instruction(row.args[2], (row.type, -1, *row.args[3:]))
+        others = [
+            (f'"{kinds.SAID[op]}" in place of "{kinds.SAID[old.op]}"', Instruction(op, old.args))
+            for op in kinds.OTHERS[old.op]
+            if op not in kinds.UNSIGNED or code.unsigned(old)
+        ]
+        for at in (2, 3):
+            kind = code.type_of(old.args[at])
+            for value in (code.constant(kind, 0), code.constant(kind, 1), *code.spec_constants.get(kind, ())):
+                said = f"{called(code, value)} in place of {called(code, old.args[at])}"
+                others.append((said, old.with_args(*old.args[:at], value, *old.args[at + 1 :])))
+        for said, new in others if uses else ():
+            made = (Change(site, (new,), tuple((at, -1) for at in places)) for site, places in uses)
+            yield Edit(said, 1, tuple(made))
+
+
+def _inlined(code: Code) -> Iterator[Edit]:
+    """Another argument of a function that was inlined: some uses of a value, one after another, get another value."""
+    uses: dict[int, dict[Site, tuple[int, ...]]] = {}
+    for site, row in code.sites():
+        if row.op in (Op.PHI, *kinds.LEFT):
+            continue
+        for at in operands.value_places(code, row):
+            value = row.args[at]
+            if code.number(value) is None:
+                same = tuple(one for one in row.id_places() if row.args[one] == value and one >= at)
+                uses.setdefault(value, {})[site] = same
+    for value, places in uses.items():
+        if len({site.function for site in places}) == 1:
+            for run in _runs(list(places)):
+                for said, rank, rows, new, known in operands.instead_of(code, value):
+                    changes = (Change(site, rows, tuple((at, new) for at in places[site])) for site in run)
+                    yield Edit(f"{said}, for {len(run)} uses", rank, tuple(changes), known=known)
+
+
+def _runs(sites: list[Site]) -> Iterator[list[Site]]:
+    """The uses that one inlined call may have: all next to each other of a few, else the same number in each call."""
+    count = len(sites)
+    for size in range(2, count):
+        if count <= FEW_USES:
+            yield from (sites[at : at + size] for at in range(count - size + 1))
+        elif count % size == 0 and count // size <= MOST_CALLS:
+            yield from (sites[at : at + size] for at in range(0, count, size))
 
 
 def _groups(code: Code) -> Iterator[tuple[list[Site], int]]:
@@ -84,9 +156,10 @@ def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
     return tuple(parts)
 
 
-def _drafts(code: Code, site: Site, row: Instruction, copies: bool) -> Iterator[Draft]:
+def _drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Container[int]) -> Iterator[Draft]:
+    """The edits of an instruction; of the many that put a word in a place where none was, those of these ranks."""
     if row.op == Op.LOAD:
         yield from operands.loads(code, site, row)
     else:
         yield from operations.drafts(code, row)
-        yield from operands.drafts(code, site, row, copies)
+        yield from operands.drafts(code, site, row, copies, ranks)

@@ -40,6 +40,8 @@ _SLIPS = (
 )  # fmt: skip
 NEAR = frozenset((*_SLIPS, *((b, a) for a, b in _SLIPS)))
 
+#: (Kind of the operand, kind of the result) -> the conversion of numbers, and of bits.
+CAST = {(Op.TYPE_FLOAT, Op.TYPE_INT): (110, Op.BITCAST), (Op.TYPE_INT, Op.TYPE_FLOAT): (111, Op.BITCAST)}
 #: Opcodes whose two operands may not be exchanged without a difference.
 ORDERED = frozenset(
     (130, 131, 134, 135, 136, 137, 138, 139, 141, *range(172, 180), *range(184, 192), 194, 195, 196)

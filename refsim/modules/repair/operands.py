@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 
 from refsim.modules.repair import kinds
 from refsim.modules.repair.code import Code, Leaf, Site
@@ -12,19 +12,26 @@ from refsim.spirv.opcodes import Op
 
 #: How many values that are known at an instruction are tried in the place of an operand.
 NEAREST = 6
-#: Numbers that kernels over packed bytes are full of.
+#: The same in the place of several uses of a value.
+INLINED = 3
+#: The rank of an edit that puts a number or a given word in the place of what is computed.
+COMPUTED = 6
+#: Numbers that kernels over packed bytes are full of, and factors and summands of floats.
 USUAL = (2, 3, 4, 8, 15, 16, 20, 24, 28, 127, 128, 255, -128)
+USUAL_FLOATS = (2.0, -1.0, 127.0, -128.0)
 _INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 _TEXELS = (Op.IMAGE_FETCH, Op.IMAGE_READ, Op.IMAGE_WRITE)
 
 
-def drafts(code: Code, site: Site, row: Instruction, copies: bool) -> Iterator[Draft]:
+def drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Container[int]) -> Iterator[Draft]:
     yield from _bases(code, site, row)
-    for at in _value_places(code, row):
+    for at in value_places(code, row):
         yield from _operands(code, site, row, at, copies)
+        if COMPUTED in ranks:
+            yield from _given(code, row, at)
 
 
-def _value_places(code: Code, row: Instruction) -> Iterator[int]:
+def value_places(code: Code, row: Instruction) -> Iterator[int]:
     """The operands that are plain values, each value once."""
     first = kinds.FIRST_VALUE.get(row.op, 2)
     if row.op in kinds.LEFT:
@@ -74,15 +81,40 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
         if value != old:
             said = f"{called(code, value)} in place of {called(code, old)}"
             yield _put(said, 1 if spec else 6, at, value, value)
-    yield from _other_leaves(code, row, at)
+    if number is not None or code.origin(old) is not None:
+        yield from _other_leaves(code, row, at)
     if not copies and row.op != Op.PHI:
         for value in code.before(site, type_id, NEAREST):
             if value != old:
                 said = f"{called(code, value)} in place of {called(code, old)}"
                 yield _put(said, 3 if number is None else 6, at, value)
-        if number is None and code.kind(type_id) != Op.TYPE_BOOL:
-            for value in (code.constant(type_id, 0), code.constant(type_id, 1)):
-                yield _put(f"{called(code, value)} in place of {called(code, old)}", 5, at, value, value)
+
+
+def _given(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
+    """A number, or a word that the host gives, in the place of what is computed."""
+    old = row.args[at]
+    if code.number(old) is not None or code.origin(old) is not None:
+        return
+    yield from _other_leaves(code, row, at)
+    if code.kind(code.type_of(old)) != Op.TYPE_BOOL:
+        for value, _ in _numbers(code, old, 0):
+            yield _put(f"{called(code, value)} in place of {called(code, old)}", COMPUTED, at, value, value)
+
+
+def instead_of(code: Code, value: int) -> Iterator[tuple[str, int, tuple[Instruction, ...], int, Leaf | int]]:
+    """What may stand in the place of a value: words, rank, what makes it, its id, and what the host knows of it."""
+    type_id, own = code.type_of(value), code.origin(value)
+    for other in code.spec_constants.get(type_id, ()):
+        if other != value:
+            yield f"{called(code, other)} in place of {called(code, value)}", 2, (), other, other
+    for leaf in code.leaves.get(type_id, ()) if own is not None else ():
+        rank = _distance(code, own, leaf)
+        if rank is not None and rank < 2:
+            said = f"{leaf.text} in place of {called(code, value)}"
+            yield said, 2 + rank, code.loaded(leaf), -1, leaf
+    if value in code.made_at:  # what is known there is known at all uses
+        for other in code.before(code.made_at[value], type_id, INLINED):
+            yield f"{called(code, other)} in place of {called(code, value)}", 4, (), other, 0
 
 
 def _put(said: str, rank: int, at: int, value: int, known: int = 0) -> Draft:
@@ -97,7 +129,7 @@ def _numbers(code: Code, old: int, number: float) -> Iterator[tuple[int, int]]:
     else:
         close = (number + 1, number - 1, 0, 1, 2 * number, 2 * number + 1, number // 2, -number)
     known = [code.number(other) for other in code.constants.get(code.scalar(type_id), ())]
-    usual = () if code.kind(type_id) == Op.TYPE_FLOAT else USUAL
+    usual = USUAL_FLOATS if code.kind(type_id) == Op.TYPE_FLOAT else USUAL
     found = {old}
     for values, rank in ((close, 0), (usual, 2 if number in (0, 1) else 4), (known, 3)):
         for value in values:
@@ -127,7 +159,7 @@ def _leaf(code: Code, said: str, rank: int, at: int, leaf: Leaf) -> Draft:
 def _distance(code: Code, own: tuple[int, tuple[int, ...]] | None, leaf: Leaf) -> int | None:
     """How unlike two paths are; None for the same one."""
     if own is None:
-        return 5
+        return COMPUTED - 1
     if own == (leaf.variable, leaf.path):
         return None
     steps = sum(a != b for a, b in zip(own[1], leaf.path, strict=False)) + abs(len(own[1]) - len(leaf.path))

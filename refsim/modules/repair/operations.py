@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from refsim.modules.repair import kinds
 from refsim.modules.repair.code import Code, Site
-from refsim.modules.repair.draft import Change, Draft, exchange, operation, place, word
+from refsim.modules.repair.draft import Change, Draft, Make, exchange, instead, operation, place, word
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
@@ -15,6 +15,7 @@ _INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 def drafts(code: Code, row: Instruction) -> Iterator[Draft]:
     yield from _opcodes(code, row)
+    yield from _templates(code, row)
     yield from _exchanges(code, row)
     yield from _conditions(code, row)
     yield from _literals(code, row)
@@ -41,12 +42,84 @@ def _opcodes(code: Code, row: Instruction) -> Iterator[Draft]:
             return Change(site, instead=Instruction(op, old.args))
 
         yield Draft(said, rank, made)
+    casts = (
+        kinds.CAST.get((code.kind(code.type_of(row.args[2])), code.kind(row.type)), ())
+        if row.op in (110, 111, Op.BITCAST)
+        else ()
+    )
+    for op in casts:
+        if op != row.op:
+            yield Draft(f"{GRAMMAR[op].name} in place of {row.name}", 3, instead(op))
     if row.op == Op.EXT_INST and row.args[2] == code.glsl:
         for number in kinds.EXTENDED.get(row.args[3], ()):
             said = f"{kinds.EXTENDED_SAID[number]} in place of {kinds.EXTENDED_SAID[row.args[3]]}"
             yield Draft(
                 said, 0, word(3, number),
             )  # fmt: skip
+
+
+#: (Product, sum) of each kind of numbers, and the numbers of GLSL's fma, floor, round and roundEven.
+_RINGS = {Op.TYPE_INT: (Op.IMUL, Op.IADD), Op.TYPE_FLOAT: (133, 129)}
+_FMA, _FLOOR, _ROUNDS = 50, 8, (1, 2)
+
+
+def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
+    """Two operations for one or two others: rounding written as floor(x + 0.5), and where the parentheses stand."""
+    kind = code.kind(row.type) if row.result and row.type in code.rows else -1
+    times, plus = _RINGS.get(kind, (0, 0))
+    extended = row.args[3] if row.op == Op.EXT_INST and row.args[2] == code.glsl else 0
+    half = code.constant(row.type, 0.5) if kind == Op.TYPE_FLOAT else 0
+
+    def two(value: int, op: int) -> tuple[int, ...]:
+        found = code.row(value)
+        return found.args[2:] if found is not None and found.op == op else ()
+
+    def exchanged(at: int, turn: int, outer: int, inner: int) -> Make:
+        """(x outer y) inner z becomes (x inner z) outer y; ``turn`` says which operand of the first is x."""
+
+        def made(site: Site, old: Instruction) -> Change | None:
+            first = old.args[4:6] if old.op == Op.EXT_INST else two(old.args[at], outer)
+            if not first:
+                return None
+            x, y = first[turn], first[1 - turn]
+            z = old.args[6] if old.op == Op.EXT_INST else old.args[5 - at]
+            rows = (Instruction(inner, (old.type, -1, x, z)),)
+            return Change(site, rows, instead=Instruction(outer, (old.type, old.result, -1, y)))
+
+        return made
+
+    def rounded(number: int) -> Make:
+        def made(site: Site, old: Instruction) -> Change | None:
+            terms = two(old.args[4], plus)
+            left = [one for one in terms if code.number(one) != 0.5]
+            if len(left) != len(terms) - 1:
+                return None
+            return Change(site, instead=old.with_args(*old.args[:3], number, left[0]))
+
+        return made
+
+    def floored(site: Site, old: Instruction) -> Change:
+        rows = (Instruction(plus, (old.type, -1, old.args[4], half)),)
+        return Change(site, rows, instead=old.with_args(*old.args[:3], _FLOOR, -1))
+
+    for turn in (0, 1):
+        if row.op == times or row.op == plus:
+            outer, said = (
+                (plus, "a * s + b in place of (a + b) * s") if row.op == times else (times, _PRODUCT)
+            )
+            for at in (2, 3):
+                if two(row.args[at], outer):
+                    yield Draft(said, 2, exchanged(at, turn, outer, row.op))
+        elif extended == _FMA:
+            yield Draft(_PRODUCT, 2, exchanged(4, turn, times, plus))
+    if extended == _FLOOR and two(row.args[4], plus):
+        for number in _ROUNDS:
+            yield Draft(f"{kinds.EXTENDED_SAID[number]}(x) in place of floor(x + 0.5)", 1, rounded(number))
+    elif extended in (*_ROUNDS, 3):
+        yield Draft(f"floor(x + 0.5) in place of {kinds.EXTENDED_SAID[extended]}(x)", 1, floored)
+
+
+_PRODUCT = "(a + b) * s in place of a * s + b"
 
 
 def _exchanges(code: Code, row: Instruction) -> Iterator[Draft]:

@@ -254,9 +254,9 @@ class Schema:
         return made
 
 
-def targets(edit: Edit) -> tuple[tuple[Site, int], ...]:
-    """What gets another value in an edit: of each instruction an operand, or -1 for its result."""
-    return tuple((one.site, one.places[0][0] if one.places else -1) for one in edit.changes)
+def targets(edit: Edit) -> tuple[tuple[Site, tuple[int, ...]], ...]:
+    """What gets another value in an edit: of each instruction some operands, or none for its result."""
+    return tuple((one.site, tuple(at for at, _ in one.places)) for one in edit.changes)
 
 
 def selectable(code: Code, edit: Edit) -> bool:

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +28,9 @@ from refsim.golden.judge import under
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code
-from refsim.modules.repair.edits import Edit, edits
+from refsim.modules.repair.edits import Edit, parts
 from refsim.modules.repair.given import Given
+from refsim.modules.repair.order import ordered
 from refsim.modules.repair.schema import Schema, edited, selectable, targets
 from refsim.modules.repair.valid import refused
 from refsim.modules.trial import ModuleTrial
@@ -122,7 +123,7 @@ class Search:
     """The search for a repair of one operator.
 
     ``trial`` judges on an executor of the copy ``folder``. ``steps`` are the dispatches of a call, ``cases`` those of
-    the operator.
+    the operator. ``causes`` are names of what explains the wrong bytes.
     """
 
     def __init__(
@@ -135,12 +136,13 @@ class Search:
         seconds: float = SECONDS,
         advance: Callable[..., None] = lambda count: None,
         interrupted: Callable[[], bool] = lambda: False,
+        causes: Sequence[str] = (),
     ) -> None:
         executor = trial.executor
         assert isinstance(executor, IsolatedExecutor)
         self.trial, self.executor, self.folder = trial, executor, Path(kernels.find(folder)[0])
         self.modules, self.steps, self.cases, self.advance = modules, steps, cases, advance
-        self.interrupted = interrupted
+        self.interrupted, self.causes = interrupted, causes
         self._end = time.perf_counter() + seconds
         self._codes: dict[str, Code] = {}
         #: How many edits that were right on all witnesses each case has contradicted: it may contradict the next one.
@@ -158,16 +160,20 @@ class Search:
         )
         found = Searched(wrong.op, modules=names)
         try:
-            queue = self._queue(names)  # the device opens meanwhile
+            queues = self._queues(names)
+            begun = next(queues)  # the device opens meanwhile
             first, more = self._witnesses(wrong)
             found.witness = first.name
-            found.edits = sum(len(batch) for _, batch in queue)
-            for name, batch in queue:
-                if self.over or len(found.repairs) >= MOST_REPAIRS:
+            for queue in chain([begun], queues):
+                found.edits += sum(len(batch) for _, batch in queue)
+                for name, batch in queue:
+                    if self.over or len(found.repairs) >= MOST_REPAIRS:
+                        break
+                    if found.repairs and batch[0].rank > found.repairs[0].edit.rank + 1:
+                        break  # what follows is further off than what was found
+                    self._batch(found, name, batch, first, more)
+                if self.over or found.repairs:
                     break
-                if found.repairs and batch[0].rank > found.repairs[0].edit.rank + 1:
-                    break  # what follows is further off than what was found
-                self._batch(found, name, batch, first, more)
         except KeyboardInterrupt:  # what was found is told
             self.executor.close()
         found.repairs.sort(key=lambda one: one.edit.rank)
@@ -195,16 +201,19 @@ class Search:
 
     # --- edits ---------------------------------------------------------------------------------------------
 
-    def _queue(self, names: tuple[str, ...]) -> list[tuple[str, list[Edit]]]:
-        """Batches of edits of the modules, the most plausible first."""
-        found = []
-        for name in names:
-            code = self._codes[name] = Code(self.modules[name])
-            every = edits(code)
-            apart = [edit for edit in every if not selectable(code, edit)]
-            found += [(name, apart[at : at + APART]) for at in range(0, len(apart), APART)]
-            found += [(name, batch) for batch in batches(edit for edit in every if selectable(code, edit))]
-        return sorted(found, key=lambda one: one[1][0].rank)
+    def _queues(self, names: tuple[str, ...]) -> Iterator[list[tuple[str, list[Edit]]]]:
+        """Batches of edits of the modules, the most plausible first; a second part of them is listed when it is due."""
+        self._codes = {name: Code(self.modules[name]) for name in names}
+        for some in zip(*(parts(code) for code in self._codes.values()), strict=True):
+            found = []
+            for (name, code), listed in zip(self._codes.items(), some, strict=True):
+                every = ordered(listed, self.causes)
+                apart = [edit for edit in every if not selectable(code, edit)]
+                found += [(name, apart[at : at + APART]) for at in range(0, len(apart), APART)]
+                found += [
+                    (name, batch) for batch in batches(edit for edit in every if selectable(code, edit))
+                ]
+            yield sorted(found, key=lambda one: one[1][0].rank)
 
     def _batch(
         self, found: Searched, name: str, batch: list[Edit], first: TellingCase, more: list[TellingCase]
