@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable
 from os import PathLike, fspath
 
@@ -88,3 +89,26 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 def summary(findings: Iterable[Finding]) -> str:
     """``2 errors, 1 warning, 0 notes``."""
     return ", ".join(f"{n} {level}{'s' * (n != 1)}" for level, n in counts(findings).items())
+
+
+def pointer(path: str, release: str = DEFAULT) -> str:
+    """The line by which other verbs point to this one."""
+    return f"check: {summary(check(path, release))} for the runtime {_text(release)}; see {_rerun(path, release)}"
+
+
+def refusals(path: str, release: str = DEFAULT) -> list[str]:
+    """The line of a verb that prepares a file for a device whose runtime will not load it; empty where it will."""
+    errors = [finding for finding in check(path, release) if finding.level is Level.ERROR]
+    if not errors:
+        return []
+    first = f"{errors[0].rule}, {errors[0].what}"
+    return [f"the runtime {_text(release)} does not take it ({first}); see {_rerun(path, release)}"]
+
+
+def _text(release: str) -> str:
+    described = runtime(release)
+    return described.name if described.measured else f"{described.name}, probably"
+
+
+def _rerun(path: str, release: str) -> str:
+    return shlex.join(["refsim", "check", path, *(["--runtime", release] if release != DEFAULT else [])])

@@ -8,15 +8,15 @@ from typing import Annotated, Literal
 
 from refsim.bytediff import Report
 from refsim.cli.kit.again import again
-from refsim.cli.kit.complete import CompleteComparison
-from refsim.cli.kit.devtools import Origins
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text
+from refsim.device.complete import CompleteComparison
 from refsim.device.first_wrong import Bisected
 from refsim.device.row import GIVEN, Row
 from refsim.golden.told import ToldReport
+from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
 #: The options that the command that explains another operator does without.

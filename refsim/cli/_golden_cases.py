@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import click
 
-from refsim.cli._case import ShownCase
 from refsim.cli.kit.options import LIMIT, root_option
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
@@ -24,6 +23,7 @@ from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus
 from refsim.ops.base.case import Case, as_text
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.shown import ShownCase
 
 #: Option -> the parameter or feature that it asks for.
 ASKED = {

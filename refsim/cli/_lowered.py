@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 from refsim.check.finding import Finding
-from refsim.cli.check import pointer
+from refsim.check.run import pointer
 from refsim.core.counted import counted
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME

@@ -7,16 +7,7 @@ from functools import partial as partial_of
 import click
 
 from refsim.cli._bisected import BisectedFile, BisectNode, verdict
-from refsim.cli.kit.complete import (
-    MOST_NAMED,
-    Completeness,
-    check_run,
-    fix_of,
-    of_other_inputs,
-    partial_option,
-    strangers,
-    sure_option,
-)
+from refsim.cli.kit.again import drawing
 from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins, write_node_data
 from refsim.cli.kit.given import recorded as dump_at
 from refsim.cli.kit.options import (
@@ -26,19 +17,23 @@ from refsim.cli.kit.options import (
     html_option,
     inputs_options,
     limit_option,
+    partial_option,
     runtime_option,
     search_option,
+    sure_option,
 )
 from refsim.cli.kit.report import write_html
-from refsim.cli.kit.target import GivenInputs, opened, target_option
+from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.device.bisect import bisect, launched
+from refsim.device.complete import MOST_NAMED, Completeness, check_run, fix_of, of_other_inputs, strangers
 from refsim.device.exchanged import check_exchanged
 from refsim.device.first_wrong import Bisected
+from refsim.device.opened import opened
 from refsim.device.ran import Ran, run_on
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -110,7 +105,11 @@ def command(
     notes: list[str] = []
     if dumped is not None:
         recorded, where = dumped, dumped.path
-        notes = check_run(dumped, aimed, given, partial) + aimed.misfits(where) + strangers(model, dumped)
+        notes = (
+            check_run(dumped, aimed, given, partial, drawing)
+            + aimed.misfits(where)
+            + strangers(model, dumped)
+        )
     else:
         assert executor is not None and runner is not None
         recorded, where = run_on(model, given, runner), executor

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -11,7 +10,7 @@ import click
 
 from refsim.check.finding import Finding, Level
 from refsim.check.run import check, counts, summary
-from refsim.check.runtime import DEFAULT, runtime
+from refsim.check.runtime import runtime
 from refsim.cli.kit.options import runtime_option
 from refsim.cli.kit.verb import verb
 from refsim.core.result import Result, Table, Text
@@ -57,29 +56,6 @@ def command(file: str, release: str) -> CheckedFile:
     """
     findings = check(file, release)
     return CheckedFile(file, release, runtime(release).measured, counts(findings), findings)
-
-
-def pointer(path: str, release: str = DEFAULT) -> str:
-    """The line by which other verbs point to this one."""
-    return f"check: {summary(check(path, release))} for the runtime {_text(release)}; see {_rerun(path, release)}"
-
-
-def refusals(path: str, release: str = DEFAULT) -> list[str]:
-    """The line of a verb that prepares a file for a device whose runtime will not load it; empty where it will."""
-    errors = [finding for finding in check(path, release) if finding.level is Level.ERROR]
-    if not errors:
-        return []
-    first = f"{errors[0].rule}, {errors[0].what}"
-    return [f"the runtime {_text(release)} does not take it ({first}); see {_rerun(path, release)}"]
-
-
-def _text(release: str) -> str:
-    described = runtime(release)
-    return described.name if described.measured else f"{described.name}, probably"
-
-
-def _rerun(path: str, release: str) -> str:
-    return shlex.join(["refsim", "check", path, *(["--runtime", release] if release != DEFAULT else [])])
 
 
 def _cells(finding: Finding) -> tuple[object, ...]:

@@ -10,9 +10,7 @@ import click
 
 from refsim.check.runtime import DEFAULT
 from refsim.check.runtime import releases as known_releases
-from refsim.cli._runtimes import RuntimesCompared, compare_runtimes
-from refsim.cli.kit.complete import CompleteComparison, Completeness, unwatched_lines
-from refsim.cli.kit.devtools import Origins, origin_option, read_origins
+from refsim.cli.kit.devtools import origin_option, read_origins
 from refsim.cli.kit.options import (
     EXECUTORS,
     RUNTIMES,
@@ -23,7 +21,7 @@ from refsim.cli.kit.options import (
     search_option,
 )
 from refsim.cli.kit.report import write_html
-from refsim.cli.kit.target import GivenInputs, opened, target_option
+from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.counted import counted, form
 from refsim.core.doing import progress
@@ -31,11 +29,15 @@ from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Text
 from refsim.device.bisect import launched
+from refsim.device.complete import CompleteComparison, Completeness, unwatched_lines
+from refsim.device.on_runtimes import RuntimesCompared, compare_runtimes
+from refsim.device.opened import opened
 from refsim.exec.factory import executor_named
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
 from refsim.golden.told import ToldReport
 from refsim.golden.two_runs import ComparedRow, two_runs
+from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
 #: Beside these, if kernels of another build ran.
@@ -126,12 +128,13 @@ def command(
     """
     if len(releases) > 1:
         if len(releases) != 2 or releases[0] == releases[1]:
-            first, second, *_ = known_releases()
-            raise click.UsageError(f"two runtimes are compared: --runtime {first} --runtime {second}")
+            one, other, *_ = known_releases()
+            raise click.UsageError(f"two runtimes are compared: --runtime {one} --runtime {other}")
         if len(executors) > 1:
             raise click.UsageError("give two executors or two runtimes, not both")
         asked = GivenInputs(inputs, seed)
-        return compare_runtimes(file, releases, (*executors, "cpu")[0], asked, family, profile)
+        first, second = (opened(file, family, profile, shaped=asked.at, release=name) for name in releases)
+        return compare_runtimes(file, first, second, asked.of(first.model), (*executors, "cpu")[0])
     names = _two(executors)
     asked = GivenInputs(inputs, seed)
     found = opened(file, family, profile, shaped=asked.at, release=(*releases, DEFAULT)[0])

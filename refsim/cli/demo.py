@@ -11,9 +11,6 @@ import click
 import numpy as np
 
 import refsim
-from refsim.cli._ran import RunOutput, outputs_of, table
-from refsim.cli.kit.complete import Completeness
-from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.options import executors_option
 from refsim.cli.kit.verb import verb
 from refsim.cli.run import EXPECTED_NAMES
@@ -21,9 +18,12 @@ from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.core.result import Result, Table, Text
 from refsim.core.status import DIFFERENT, SAME
+from refsim.device.complete import Completeness
 from refsim.device.execution import Execution, execute
+from refsim.device.ran_file import RunOutput, outputs_of, table
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
+from refsim.graph.origin import Origins
 
 PACKAGE = Path(refsim.__file__).parent
 #: Where the models are: beside the modules of an installed refsim, or with the tests of a checkout.

@@ -10,9 +10,9 @@ from typing import Annotated
 
 import click
 
+from refsim.check.run import refusals
 from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
-from refsim.cli.check import refusals
 from refsim.cli.kit.options import output_option, runtime_option
 from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
 from refsim.cli.kit.text import wrote

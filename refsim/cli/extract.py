@@ -12,13 +12,14 @@ import click
 import numpy as np
 
 from refsim.cli.kit.options import folder_option, inputs_options
-from refsim.cli.kit.target import GivenInputs, Opened, opened, target_option
+from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, FileSize, Result, Text
+from refsim.device.opened import Opened, opened
 from refsim.device.single_output import FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace

@@ -7,22 +7,23 @@ from dataclasses import replace
 
 import click
 
-from refsim.cli._case import ShownCase
-from refsim.cli._inspected import InputBound, InspectedFile, change
-from refsim.cli._plan import PlannedFile, plan_of
 from refsim.cli.kit.devtools import origin_option, read_origins
 from refsim.cli.kit.options import runtime_option, threads_option
-from refsim.cli.kit.target import at_shapes, input_shape_option, opened, target_option
+from refsim.cli.kit.target import at_shapes, input_shape_option, target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import tool, verb
 from refsim.cli.kit.written import Written
 from refsim.core import atomic_write
+from refsim.device.inspected import InputBound, InspectedFile, change
+from refsim.device.opened import opened
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
+from refsim.exec.planned import PlannedFile, plan_of
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall
 from refsim.formats.targets import TargetRow
 from refsim.graph.describe import DelegateFacts, NumberFacts, describe, memory, transitions
+from refsim.ops.base.shown import ShownCase
 
 
 @verb("inspect", "model.pte")

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import click
 
+from refsim.check.run import pointer
 from refsim.check.runtime import releases, runtime
-from refsim.cli.check import pointer
 from refsim.cli.kit.options import output_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb

@@ -10,7 +10,6 @@ import click
 import numpy as np
 
 from refsim.bytediff.versions import Judgement, judge
-from refsim.cli.kit.complete import CompleteComparison, Completeness
 from refsim.cli.kit.options import (
     EXECUTORS,
     executor_profile_option,
@@ -20,7 +19,7 @@ from refsim.cli.kit.options import (
     threads_option,
 )
 from refsim.cli.kit.report import write_html
-from refsim.cli.kit.target import GivenInputs, opened, target_option
+from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
@@ -29,6 +28,8 @@ from refsim.core.doing import progress
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
+from refsim.device.complete import CompleteComparison, Completeness
+from refsim.device.opened import opened
 from refsim.exec.again import Again
 from refsim.exec.factory import executor_named
 from refsim.exec.repeat import Buffer, Repeated, repeat

@@ -8,9 +8,7 @@ import click
 import numpy as np
 
 from refsim.cli._accuracy import float_option, measured
-from refsim.cli._ran import RanFile, outputs_of
-from refsim.cli._sequence import RanSequence, run_sequence
-from refsim.cli.kit.complete import Completeness, check_run, fix_of, meant, named, partial_option
+from refsim.cli.kit.again import drawing
 from refsim.cli.kit.devtools import origin_option, read_origins
 from refsim.cli.kit.given import recorded as dump_at
 from refsim.cli.kit.given import same_run
@@ -19,10 +17,11 @@ from refsim.cli.kit.options import (
     executors_option,
     inputs_options,
     output_option,
+    partial_option,
     runtime_option,
     threads_option,
 )
-from refsim.cli.kit.target import GivenInputs, opened, target_option
+from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.cli.kit.written import PatternWord, Written
@@ -30,8 +29,12 @@ from refsim.core.counted import form
 from refsim.core.doing import progress
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
+from refsim.device.complete import Completeness, check_run, fix_of, meant, named
 from refsim.device.execution import Execution, execute, misshaped
+from refsim.device.opened import opened
 from refsim.device.pairs import GOT
+from refsim.device.ran_file import RanFile, outputs_of
+from refsim.device.sequenced import RanSequence, run_sequence
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.plan_memory import PlanMemory
@@ -114,7 +117,9 @@ def command(
             )
         if inputs or seed is not None or output or dump or golden or expect:
             raise click.UsageError("--sequence compares runs with each other, and writes nothing")
-        return run_sequence(file, opened(file, family, profile, None, release=release), runs, executors)
+        aimed = opened(file, family, profile, None, release=release)
+        many = [GivenInputs(path, None).of(aimed.model) for path in runs]
+        return run_sequence(file, aimed, runs, many, executors)
     if runs:
         words = form(len(runs), "argument", "arguments")
         raise click.UsageError(
@@ -130,7 +135,7 @@ def command(
         same_run(dump[1], identity(model.path, given))
     notes: list[str] = []
     if recorded is not None:
-        notes = check_run(recorded, aimed, given, partial) + aimed.misfits(recorded.path)
+        notes = check_run(recorded, aimed, given, partial, drawing) + aimed.misfits(recorded.path)
     names = executors.split(",")
     lost = measured(model, given, exact, executor_named(names[0]))
     with progress("operators", sum(1 for _ in model.nodes()) * len(names) * repeat) as advance:

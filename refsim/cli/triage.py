@@ -12,14 +12,7 @@ import click
 
 from refsim.bytediff import Cause
 from refsim.check.runtime import runtime
-from refsim.cli.kit.complete import Completeness, partial_option, sure_option
-from refsim.cli.kit.devtools import (
-    Origins,
-    node_data_option,
-    origin_option,
-    read_origins,
-    write_node_data,
-)
+from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins, write_node_data
 from refsim.cli.kit.given import DUMP, FOUND
 from refsim.cli.kit.options import (
     device_profile_option,
@@ -27,8 +20,10 @@ from refsim.cli.kit.options import (
     html_option,
     inputs_options,
     limit_option,
+    partial_option,
     runtime_option,
     search_option,
+    sure_option,
 )
 from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import wrote
@@ -41,6 +36,7 @@ from refsim.core.qmath import PROFILES, Profile
 from refsim.core.result import Command, Result, Text
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
+from refsim.device.complete import Completeness
 from refsim.device.exchanged import taken_for
 from refsim.device.outputs import FORM
 from refsim.device.page import (
@@ -65,6 +61,7 @@ from refsim.formats.targets import TargetRow
 from refsim.golden.causes import KernelCauses, WrongCase, of_kernels, table_of
 from refsim.golden.named import CASES
 from refsim.golden.told import ToldReport, kernels_text
+from refsim.graph.origin import Origins
 from refsim.ops.base.target import Target
 
 #: In the folder of a triage: the profile that was given.

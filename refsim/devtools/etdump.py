@@ -8,10 +8,9 @@ from typing import Annotated
 
 import click
 
-from refsim.cli.kit.complete import named, partial_option
-from refsim.cli.kit.devtools import Origins, origin_option, read_origins
-from refsim.cli.kit.options import executor_profile_option
-from refsim.cli.kit.target import Opened, opened, target_option
+from refsim.cli.kit.devtools import origin_option, read_origins
+from refsim.cli.kit.options import executor_profile_option, partial_option
+from refsim.cli.kit.target import target_option
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
@@ -20,10 +19,13 @@ from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Result, Text, shape_text
 from refsim.core.status import DIFFERENT, SAME
+from refsim.device.complete import named
+from refsim.device.opened import Opened, opened
 from refsim.devtools.etdump_file import read_etdump
 from refsim.devtools.gaps import Gap, delegate_calls, gaps
 from refsim.formats.dumps import value_name
 from refsim.formats.targets import TargetRow
+from refsim.graph.origin import Origins
 
 #: Outputs whose first difference is told.
 MOST_FIRST = 3

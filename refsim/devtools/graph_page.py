@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from refsim.cli.kit.devtools import Origins
 from refsim.core.errors import FormatError
 from refsim.core.html import rendered
 from refsim.devtools.layered import Placed, placed
 from refsim.devtools.model_explorer import graph_of
 from refsim.exec.model import Model
 from refsim.formats.reading import json_file
+from refsim.graph.origin import Origins
 
 VERDICT = "verdict"
 COLUMNS = ("value", "operator", VERDICT, "shape", "layout", "transition", "bytes", "kernels")

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from refsim.cli.kit.devtools import Origins
 from refsim.cli.kit.text import wrote
 from refsim.core import atomic_write
 from refsim.core.result import shape_text
@@ -22,6 +21,7 @@ from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall, KernelCall, MoveCall, TensorList
 from refsim.graph.describe import kernels
 from refsim.graph.graph import Graph, Node, Tensor, refs
+from refsim.graph.origin import Origins
 
 #: The id of the one graph, of whichever file: node data of an exposed file fits the file that it was made from.
 GRAPH = "program"

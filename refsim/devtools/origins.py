@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isclose
 
-from refsim.cli.kit.devtools import Origins
 from refsim.core.errors import FormatError, LimitError
 from refsim.devtools.program import ExportedProgram
 from refsim.devtools.record import Exported, read_exported
@@ -21,7 +20,7 @@ from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
 from refsim.formats.pte.schema import DelegateCall
 from refsim.graph.graph import Graph, Node, refs
-from refsim.graph.origin import ExportedNode, Origin
+from refsim.graph.origin import ExportedNode, Origin, Origins
 from refsim.ops.base.traits import Family
 
 #: Most comparisons of values; real programs of thousands of operators need some millions.

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated
+
+from refsim.core.counted import counted
+from refsim.core.result import Table
 
 #: What stands in the way of the code that a model's author wrote: torch's own modules.
 _TORCH = ("/torch/", "/torchao/")
@@ -91,3 +94,53 @@ class Origin:
         first = self.frames[0] if self.frames else None
         line = "" if first is None else f"{first.file.replace(chr(92), '/').rpartition('/')[2]}:{first.line}"
         return " ".join(part for part in (line, self.module) if part) or self.nodes[0].target
+
+
+@dataclass(frozen=True)
+class Origins:
+    """Origins by delegate and number of the node. Nothing is known, and nothing is shown, without a record."""
+
+    found: Mapping[tuple[int, int], Origin] = field(default_factory=dict)
+    #: names of the outputs of these nodes
+    values: Mapping[tuple[int, int], str] = field(default_factory=dict)
+    record: str | None = None
+    operators: int = 0
+
+    def __bool__(self) -> bool:
+        return self.record is not None
+
+    def cell(self, delegate: int, node: int) -> list[object]:
+        """The last cell of a row; nothing without a record."""
+        return [self.found.get((delegate, node), "-")] if self else []
+
+    def made_by(self, delegate: int, node: int) -> Iterator[str]:
+        """What made an operator."""
+        origin = self.found.get((delegate, node))
+        if origin is not None:
+            first, *others = origin.lines() or [str(origin)]
+            yield f"made by: {first}"
+            yield from (f"  {line}" for line in others)
+
+    def lines(self) -> dict[tuple[int, int], list[str]] | None:
+        """Numbers of delegate and node -> the text of its cell, then its module and lines; None without a record."""
+        return {place: [str(one), *one.lines()] for place, one in self.found.items()} if self else None
+
+    def summary(self) -> Iterator[str]:
+        if self:
+            yield f"origin: {len(self.found)} of {counted(self.operators, 'operator')} found in {self.record}"
+
+    def table(
+        self,
+        columns: Sequence[str],
+        rows: Iterable[tuple[tuple[int, int], Sequence[object]]],
+        drop: Sequence[str],
+    ) -> Table:
+        """A table with a column more if there is a record. ``rows``: (delegate, node), and the cells."""
+        cells = [[*row, *self.cell(*place)] for place, row in rows]
+        return Table((*columns, *(["origin"] if self else [])), cells, drop)
+
+    @property
+    def origins(
+        self,
+    ) -> Annotated[dict[str, Origin] | None, "With --origin: by the operator's output; else null."]:
+        return {self.values[place]: origin for place, origin in self.found.items()} if self else None

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.cli._ran import host_lines
 from refsim.core.errors import DeviceError, ShapeError
 from refsim.core.plain import plain
 from refsim.device.execution import execute
+from refsim.device.ran_file import host_lines
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.exec.model import load

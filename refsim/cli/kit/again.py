@@ -25,3 +25,8 @@ def again(without: Mapping[str, bool], *more: str) -> str:
         elif without[word.partition("=")[0]] and "=" not in word and left:
             left.pop(0)
     return shlex.join([*words, *more])
+
+
+def drawing(seed: int) -> str:
+    """The command line with inputs that are drawn from this seed."""
+    return again({"--input": True, "-i": True, "--random": True}, "--random", str(seed))

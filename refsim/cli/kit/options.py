@@ -15,6 +15,7 @@ from refsim.cli.kit.written import Written, can_be_written
 from refsim.core import choices
 from refsim.core.layout import OTHER_NAMES, Layout
 from refsim.core.no_clobber import must_be_new
+from refsim.device.doubts import SURE
 from refsim.formats import layout_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -228,4 +229,21 @@ def executors_option(function: F) -> F:
 def root_option(function: F) -> F:
     return click.option(
         "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
+    )(function)
+
+
+def partial_option(function: F) -> F:
+    return click.option(
+        "--partial",
+        is_flag=True,
+        help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
+    )(function)
+
+
+def sure_option(function: F) -> F:
+    return click.option(
+        SURE,
+        "sure",
+        is_flag=True,
+        help="The inputs are those of the run: look for no others where an operator that reads them is wrong.",
     )(function)

@@ -1,4 +1,4 @@
-"""What `refsim inspect` found, as values, and their text."""
+"""How a file would be executed, as a value, and its text."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.check import pointer
-from refsim.cli.kit.devtools import Origins
-from refsim.cli.kit.target import Opened
+from refsim.check.run import pointer
 from refsim.core.counted import counted
 from refsim.core.layout import layout
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Result, Table, Text, shape_text
+from refsim.device.opened import Opened
 from refsim.graph.describe import DelegateFacts, OperatorFacts, TensorFacts
+from refsim.graph.origin import Origins
 
 COLUMNS = ("node", "operator", "kernels", "inputs", "output", "shape", "layout", "bytes")
 DROP = ("kernels", "inputs", "bytes", "output")

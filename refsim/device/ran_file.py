@@ -1,4 +1,4 @@
-"""What `refsim run` and `refsim demo` print of a run."""
+"""A run of a file as a value, and its text."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from typing import Annotated
 
 import numpy as np
 
-from refsim.cli._accuracy import RunAccuracy
-from refsim.cli.kit.complete import CompleteComparison, named, unwatched_lines
-from refsim.cli.kit.devtools import Origins
-from refsim.cli.kit.verb import PROGRAM
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text, shape_text
+from refsim.device.complete import CompleteComparison, named, unwatched_lines
 from refsim.device.execution import Execution, Misshaped, OutputRow
+from refsim.device.losses import RunAccuracy
 from refsim.exec.executor import YOURS
 from refsim.exec.plan_memory import PlanMemory
+from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")
 #: What a narrow terminal does without, first things first: the output's name has the delegate's number.
@@ -218,4 +217,4 @@ def next_step(result: Execution, words: Sequence[str], golden: str | None) -> st
 
 
 def _command(*words: str) -> str:
-    return shlex.join([PROGRAM, *words])
+    return shlex.join(["refsim", *words])

@@ -1,4 +1,4 @@
-"""refsim compare with two runtimes: one file, and which of its values are others on the second."""
+"""One file on two runtimes, and which of its values are others on the second."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.target import GivenInputs, Opened, opened
+import numpy as np
+
 from refsim.core.counted import counted
 from refsim.core.plain import FLAT
-from refsim.core.qmath import Profile
 from refsim.core.result import Comparison, Table, Text
 from refsim.device.across import Across, across
+from refsim.device.opened import Opened
 from refsim.exec.factory import executor_named
-from refsim.formats.targets import TargetRow
 
 COLUMNS = ("node", "operator", "value", "elements", "different", "alone", "most", "why")
 
@@ -47,17 +47,11 @@ class RuntimesCompared(Comparison):
 
 
 def compare_runtimes(
-    file: str,
-    releases: tuple[str, ...],
-    executor: str,
-    asked: GivenInputs,
-    family: TargetRow | None,
-    profile: Profile | None,
+    file: str, first: Opened, second: Opened, given: Sequence[np.ndarray], executor: str
 ) -> RuntimesCompared:
     """Each value with the elements that are others on the second runtime, and why."""
-    first, second = (opened(file, family, profile, shaped=asked.at, release=name) for name in releases)
-    given = asked.of(first.model)
-    rows = across(first.model, second.model, given, executor_named(executor), (releases[0], releases[1]))
+    releases = (first.runtime, second.runtime)
+    rows = across(first.model, second.model, given, executor_named(executor), releases)
     apart = [row.value for row in rows if row.different]
     graphs = first.model.graphs.items()
     outputs = {f"delegate{number}_v{value}" for number, graph in graphs for value in graph.outputs}

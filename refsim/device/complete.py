@@ -4,46 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, TypeVar
+from typing import Annotated
 
-import click
 import numpy as np
 
-from refsim.cli.kit.again import again
-from refsim.cli.kit.target import Opened
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.core.plain import FLAT
 from refsim.core.result import Result
 from refsim.core.status import DIFFERENT, SAME
-from refsim.device.doubts import SURE
+from refsim.device.opened import Opened
 from refsim.exec.model import Model
 from refsim.exec.share import Share
 from refsim.formats.dumps import Recorded, value_name
 from refsim.formats.run_identity import identity
 
 MOST_NAMED = 5
-F = TypeVar("F", bound=Callable[..., Any])
-#: The options that say the inputs of a run.
-INPUTS = {"--input": True, "-i": True, "--random": True}
-
-
-def partial_option(function: F) -> F:
-    return click.option(
-        "--partial",
-        is_flag=True,
-        help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
-    )(function)
-
-
-def sure_option(function: F) -> F:
-    return click.option(
-        SURE,
-        "sure",
-        is_flag=True,
-        help="The inputs are those of the run: look for no others where an operator that reads them is wrong.",
-    )(function)
 
 
 def unwatched_lines(apart: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -153,11 +130,17 @@ def _drawn(recorded: Recorded, model: Model) -> int | None:
     return seed
 
 
-def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], partial: bool) -> list[str]:
+def check_run(
+    recorded: Recorded,
+    aimed: Opened,
+    inputs: Sequence[np.ndarray],
+    partial: bool,
+    drawing: Callable[[int], str],
+) -> list[str]:
     """What people should know about the run that buffers are of.
 
     IncompleteError if they say that they are of another file or other inputs, unless ``partial``; also with it, if none
-    of them is a value of the file.
+    of them is a value of the file. ``drawing``: the command with inputs that are drawn from a seed.
     """
     model, fits = aimed.model, aimed.fits[aimed.row.name]
     other = recorded.other_run(identity(model.path, inputs))
@@ -166,7 +149,7 @@ def check_run(recorded: Recorded, aimed: Opened, inputs: Sequence[np.ndarray], p
         hints: list[str] = []
         if of_other_inputs(recorded, model, inputs):
             drawn = _drawn(recorded, model)
-            hints = [] if drawn is None else [again(INPUTS, "--random", str(drawn))]
+            hints = [] if drawn is None else [drawing(drawn)]
             need += ": the inputs of that run with " + ("-i" if drawn is None else f"--random {drawn}")
         else:
             need += ", or --partial"

@@ -1,4 +1,4 @@
-"""`run --sequence`: a table of runs at several shapes, as one process of ExecuTorch's would give them."""
+"""A table of runs at several shapes, as one process of ExecuTorch's would give them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.cli.kit.target import GivenInputs, Opened
+import numpy as np
+
 from refsim.core.plain import FLAT
 from refsim.core.result import Comparison, Table, Text, shape_text
+from refsim.device.opened import Opened
 from refsim.exec.factory import executor_named
 from refsim.exec.sequence import sequence
 
@@ -60,9 +62,10 @@ class RanSequence(Comparison):
         yield from dict.fromkeys(run.stopped for run in self.sequence if run.stopped)
 
 
-def run_sequence(file: str, aimed: Opened, paths: Sequence[str], executor: str) -> RanSequence:
-    """What runs with the inputs of these files give, one after another."""
-    many = [GivenInputs(path, None).of(aimed.model) for path in paths]
+def run_sequence(
+    file: str, aimed: Opened, paths: Sequence[str], many: Sequence[Sequence[np.ndarray]], executor: str
+) -> RanSequence:
+    """What runs with the inputs of these files, ``many``, give, one after another."""
     runs = []
     steps = sequence(aimed.model, many, executor_named(executor))
     for path, inputs, step in zip(paths, many, steps, strict=True):
