@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from refsim.bytediff import Report
-from refsim.cli.kit.again import again
+from refsim.cli.kit.verb import again
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT

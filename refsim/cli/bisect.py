@@ -7,9 +7,7 @@ from functools import partial as partial_of
 import click
 
 from refsim.cli._bisected import BisectedFile, BisectNode, verdict
-from refsim.cli.kit.again import drawing
 from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins, write_node_data
-from refsim.cli.kit.given import recorded as dump_at
 from refsim.cli.kit.options import (
     EXECUTORS,
     all_bytes_option,
@@ -24,7 +22,7 @@ from refsim.cli.kit.options import (
 )
 from refsim.cli.kit.report import write_html
 from refsim.cli.kit.target import GivenInputs, target_option
-from refsim.cli.kit.verb import Lacking, verb
+from refsim.cli.kit.verb import Lacking, drawing, verb
 from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, GraphError
@@ -41,6 +39,7 @@ from refsim.exec.share import shares
 from refsim.exec.trace import find_node
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
+from refsim.golden.paths import recorded as dump_at
 from refsim.golden.told import ToldReport
 
 

@@ -12,7 +12,6 @@ import click
 
 from refsim.bytediff import Report, diff
 from refsim.cli.kit.document import Document
-from refsim.cli.kit.given import is_dump, pair_of
 from refsim.cli.kit.options import (
     actual_layout_option,
     device_profile_option,
@@ -22,7 +21,8 @@ from refsim.cli.kit.options import (
     search_option,
     shape_option,
 )
-from refsim.cli.kit.report import raw_buffer, raw_files, write_html
+from refsim.cli.kit.report import write_html
+from refsim.cli.kit.text import remark
 from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
@@ -31,6 +31,7 @@ from refsim.core.result import Text
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.golden.named import open_case
+from refsim.golden.paths import is_dump, pair_of, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport
 
 #: What the bytes alone do not tell.
@@ -150,8 +151,8 @@ def command(
         )
         raise Lacking(f"give {lacking}, --case, or a .json beside one of the buffers")
     report = diff(
-        raw_buffer(expected, dims, kind),
-        raw_buffer(actual, dims, actual_layout or kind),
+        raw_buffer(expected, dims, kind, remark),
+        raw_buffer(actual, dims, actual_layout or kind, remark),
         kind,
         tuple(dims),
         actual_layout=actual_layout,

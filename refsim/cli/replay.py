@@ -19,7 +19,8 @@ from refsim.cli.kit.options import (
     limit_option,
     search_option,
 )
-from refsim.cli.kit.report import raw_buffer, raw_files, write_html
+from refsim.cli.kit.report import write_html
+from refsim.cli.kit.text import remark
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
@@ -39,6 +40,7 @@ from refsim.formats.sidecars import unlike_case
 from refsim.golden.check import asked_of, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case
+from refsim.golden.paths import raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport, written_by
 from refsim.ops.base.binding import BoundCase, has_sums, ruled
 from refsim.ops.base.requantization import RULES
@@ -185,7 +187,7 @@ def command(
         bound = stored.bound if rule is None else ruled(stored.bound, rule)
         report = diff(
             stored.expected if rule is None else bound.call.expected(bound.inputs),
-            raw_buffer(actual, desc.shape, actual_layout or desc.layout),
+            raw_buffer(actual, desc.shape, actual_layout or desc.layout, remark),
             call=bound,
             search=None if rule is None else 0,
             others=raw_files(others),

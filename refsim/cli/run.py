@@ -8,10 +8,7 @@ import click
 import numpy as np
 
 from refsim.cli._accuracy import float_option, measured
-from refsim.cli.kit.again import drawing
 from refsim.cli.kit.devtools import origin_option, read_origins
-from refsim.cli.kit.given import recorded as dump_at
-from refsim.cli.kit.given import same_run
 from refsim.cli.kit.options import (
     executor_profile_option,
     executors_option,
@@ -23,7 +20,7 @@ from refsim.cli.kit.options import (
 )
 from refsim.cli.kit.target import GivenInputs, target_option
 from refsim.cli.kit.text import wrote
-from refsim.cli.kit.verb import verb
+from refsim.cli.kit.verb import drawing, verb
 from refsim.cli.kit.written import PatternWord, Written
 from refsim.core.counted import form
 from refsim.core.doing import progress
@@ -42,6 +39,8 @@ from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 from refsim.formats.run_identity import identity
 from refsim.formats.targets import TargetRow
+from refsim.golden.paths import recorded as dump_at
+from refsim.golden.paths import same_run
 
 EXPECTED_NAMES = ("out", "upstream_out")
 

@@ -13,7 +13,6 @@ import click
 from refsim.bytediff import Cause
 from refsim.check.runtime import runtime
 from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins, write_node_data
-from refsim.cli.kit.given import DUMP, FOUND
 from refsim.cli.kit.options import (
     device_profile_option,
     folder_option,
@@ -60,6 +59,7 @@ from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
 from refsim.golden.causes import KernelCauses, WrongCase, of_kernels, table_of
 from refsim.golden.named import CASES
+from refsim.golden.paths import DUMP, FOUND
 from refsim.golden.told import ToldReport, kernels_text
 from refsim.graph.origin import Origins
 from refsim.ops.base.target import Target

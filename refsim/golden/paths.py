@@ -1,4 +1,4 @@
-"""A path that holds something else than a verb takes: what it is, and what to type instead."""
+"""What a path is: a dump, one raw buffer, or something else than a verb takes, and what to type instead."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
+from refsim.bytediff.report import holds_elements
 from refsim.core import choices, folder_write
-from refsim.core.errors import FormatError, ParameterError, RefsimError
+from refsim.core.buffer import PackedBuffer, naming
+from refsim.core.counted import counted
+from refsim.core.errors import FormatError, ParameterError, RawBufferError, RefsimError
+from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
 from refsim.core.no_clobber import free
+from refsim.core.tensor import TensorDesc
+from refsim.device import single_output
 from refsim.device.manifest import source_of
 from refsim.formats.cases import CASE_JSON
 from refsim.formats.dumps import Recorded
+from refsim.formats.file import read_file
 from refsim.formats.npz import members_of
 from refsim.formats.reading import archive
 from refsim.formats.run_identity import RunIdentity
@@ -169,3 +178,46 @@ def pair_of(expected: str, actual: str) -> tuple[str, str] | None:
     pairs = [pair for pair in pairs if all(map(os.path.isfile, pair))]
     differing = (pair for pair in pairs if Path(pair[0]).read_bytes() != Path(pair[1]).read_bytes())
     return next(differing, next(iter(pairs), None))
+
+
+def raw_files(paths: Sequence[str]) -> dict[str, np.ndarray]:
+    """The bytes of files, uint8."""
+    return {path: np.frombuffer(bytes(read_file(path)), np.uint8) for path in paths}
+
+
+def raw_buffer(path: str, shape: Sequence[int], layout: Layout, remark: Callable[[str], None]) -> np.ndarray:
+    """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size.
+
+    An array of its elements (int8) is given as it is, and ``remark`` is told that its padding is not compared.
+    The file may also be the outputs of a run, as `refsim.device.single_output` takes them. FormatError for a folder,
+    which names a buffer in it.
+    """
+    desc = TensorDesc(tuple(shape), layout)
+    if Path(path).is_dir():
+        held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == desc.nbytes)
+        raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
+    try:
+        raw, chosen = single_output.read(path, desc)
+        elements = holds_elements(raw, desc)
+        with naming(path):
+            if not elements:
+                PackedBuffer.from_raw(raw, tuple(shape), layout)
+    except RawBufferError as error:
+        need = f"{error.need}{_as_large(path, desc)}"
+        raise RawBufferError(
+            error.where, error.what, got=error.got, need=need, hints=[*error.hints, *hints(path)]
+        ) from error
+    if chosen:
+        remark(f"{path}: {chosen} was compared, the only one in it that is such a buffer")
+    if elements:
+        remark(f"{path}: an array holds no padding; its {counted(desc.numel, 'element')} were compared")
+    return raw
+
+
+def _as_large(path: str, desc: TensorDesc) -> str:
+    """Which other layouts of the tensor have as many bytes as a file."""
+    rows = [row for row in (*INT8_LAYOUTS, *FOREIGN) if desc.is_int8 and os.path.isfile(path)]
+    size = os.path.getsize(path) if rows else 0
+    fitting = [str(row) for row in rows if row != desc.layout and TensorDesc(desc.shape, row).nbytes == size]
+    have = f"of this shape have {counted(size, 'byte')}: --actual-layout"
+    return f"; {' and '.join(fitting)} {have}" if fitting else ""
