@@ -73,6 +73,7 @@ class Unbuilt(EmulatedExecutor):
 # --- whole commands --------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_every_operator_on_both_executors(refsim) -> None:
     done = refsim("sweep", "-n", 2 * (len(OPS) + 1), "--workers", 0, "--json")
     assert done.status == 0 and done.json["same"]

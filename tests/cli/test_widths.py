@@ -1,13 +1,14 @@
 """What every verb prints fits the terminal: no line is too long, no word and no number is broken or cut off.
 
-Each command runs here once without a width and once at each of four; what it prints must be the same words.
+Each command runs here once, without a width; what it said is then shown at each of four, and must be the same words.
+A command that fails says nothing, and runs at each width.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from refsim.cli.demo import bundled
 from refsim.cli.kit import program
 from refsim.cli.kit.text import show
 from refsim.core.plain import plain
+from refsim.core.result import Part, Table
 from refsim.device.execution import Misshaped
 from refsim.golden import verify as checks
 from refsim.golden.check import Checked
@@ -34,7 +36,7 @@ DEVICE = Path(__file__).parents[1] / "data" / "device" / "linear_head.raw"
 HEAD = f"{MODELS}/linear_head"
 #: Verb -> the command lines that are run; {scratch} has what `prepared` put there.
 COMMANDS = {
-    "bisect": [f"{HEAD}.pte -i {HEAD}.io.npz --actual {{scratch}}/dump --limit 3"],
+    "bisect": [f"{HEAD}.pte -i {HEAD}.io.npz --actual {{scratch}}/dump --limit 3 --search 0"],
     "check": [f"{MODELS.parent}/networks/int8_mixer.pte", f"{HEAD}.pte"],
     "collect": [f"{DEVICE}.pte {DEVICE}.npz -o {{scratch}}/new"],
     "compare": [
@@ -58,7 +60,7 @@ COMMANDS = {
     "probe": [""],
     "reduce": [f"{HEAD}.pte -o {{scratch}}/small.pte -- false"],
     "repeat": [f"{HEAD}.pte --random 0 -n 2"],
-    "replay": ["{scratch}/case", "{scratch}/case --actual {scratch}/bad.bin --limit 3"],
+    "replay": ["{scratch}/case", "{scratch}/case --actual {scratch}/bad.bin --limit 3 --search 0"],
     "run": [
         f"{MODELS}/mixed_ops.pte -i {MODELS}/mixed_ops.io.npz --golden {MODELS}/mixed_ops.dump.zip --memory",
         f"{HEAD}.pte -i {HEAD}.io.npz --golden {{scratch}}/dump",
@@ -80,9 +82,9 @@ LOWERED = LoweredProgram(
                 "quantize_per_tensor_13", [], [], [],
             )],
             [],
-            {"operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188, "clones": 12,
-             "clone_bytes": 1065668, "constant_bytes": 3504872, "memory_bytes": 1204224,
-             "memory_bytes_unshared": 6705152},
+            {"operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188,
+             "transitions": 14, "clones": 12, "clone_bytes": 1065668, "constant_bytes": 3504872,
+             "memory_bytes": 1204224, "memory_bytes_unshared": 6705152},
         )
     ],
     refused=[
@@ -214,11 +216,22 @@ def test_every_verb_is_tried() -> None:
     [f"{verb} {more}".strip() for verb in COMMANDS for more in COMMANDS[verb]],
     ids=[f"{verb}-{number}" for verb in COMMANDS for number in range(len(COMMANDS[verb]))],
 )
-def test_what_a_verb_prints_fits(line: str, printed) -> None:
+def test_what_a_verb_prints_fits(line: str, printed, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Part] = []
+
+    def shown(parts: Iterator[Part]) -> None:
+        said.extend(
+            Table(one.columns, list(one.rows), one.drop) if isinstance(one, Table) else one for one in parts
+        )
+        show(said)
+
+    monkeypatch.setattr("refsim.cli.kit.verb.show", shown)
     whole = printed(line, None)
     assert whole
     for width in WIDTHS:
-        narrow = printed(line, width)
+        monkeypatch.setenv("COLUMNS", str(width))
+        show(said)
+        narrow = capsys.readouterr().out.splitlines() if said else printed(line, width)
         assert not too_long(narrow, width)
         assert words(narrow) <= words(whole)
         assert sum(not text for text in narrow) <= sum(not text for text in whole), "lines that say nothing"

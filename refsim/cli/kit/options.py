@@ -15,7 +15,6 @@ from refsim.cli.kit.written import Written, can_be_written
 from refsim.core import choices
 from refsim.core.layout import OTHER_NAMES, Layout
 from refsim.core.no_clobber import must_be_new
-from refsim.device.doubts import SURE
 from refsim.formats import layout_file
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -241,6 +240,8 @@ def partial_option(function: F) -> F:
 
 
 def sure_option(function: F) -> F:
+    from refsim.device.doubts import SURE  # not at start-up: bytediff comes with it
+
     return click.option(
         SURE,
         "sure",
