@@ -197,7 +197,8 @@ def test_nobody_reads_what_is_printed(given: list[str], models: Path) -> None:
         done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, cwd=models)
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (PIPE_CLOSED, b"")
+    said = re.sub(rb"refsim: [^\n]*, \d+ s\n", b"", done.stderr)  # progress, on a busy machine
+    assert (done.returncode, said) == (PIPE_CLOSED, b"")
 
 
 @pytest.mark.parametrize(
