@@ -47,7 +47,6 @@ class Runtime:
     shader_of: Mapping[str, tuple[Mapping[str, Any], ...]]
     requirements: tuple[Mapping[str, Any], ...]
     staging: Mapping[str, tuple[str, ...]]
-    fixed_shape: frozenset[str]
     weights: tuple[Mapping[str, Any], ...]
     title: str
     measured: bool
@@ -142,11 +141,13 @@ def _made(data: Mapping[str, Any], name: str) -> Runtime:
         shader_of={name: tuple(row["shaders"]) for row in data["shader_of"] for name in row["operators"]},
         requirements=tuple(data["requirements"]),
         staging={name: tuple(dtypes) for name, dtypes in data["staging"].items()},
-        fixed_shape=frozenset(data["fixed_shape"]),
         weights=tuple(data["weights"]),
         title=data["title"],
         measured=data["measured"],
-        behaviour=Behaviour(**behaviour | {"ended": frozenset(behaviour.get("ended", ()))}),
+        behaviour=Behaviour(
+            **behaviour
+            | {"ended": frozenset(behaviour.get("ended", ())), "fixed": frozenset(data["fixed_shape"])}
+        ),
         rules=tuple(data.get("rules", ())),
         refusals=tuple(data.get("refusals", ())),
         unsupported=data.get("unsupported", ""),

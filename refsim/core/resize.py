@@ -19,8 +19,9 @@ class Resize:
     means; None where the run stops. ``applies``: whether arguments show it. They are in serialized order, with shapes
     for tensors.
 
-    ``keeps``: its output has the bound's shape, and stale elements (refsim/exec/sequence.py). ``reads_all``: these were
-    read behind the smaller input; else they are what lay in the output.
+    ``keeps``: its output has the bound's shape, and stale elements (refsim/exec/one_process.py). ``reads_all``: these
+    were read behind the smaller input; else they are what lay in the output. ``meant``: a single run computes what the
+    operator means all the same; else what the runtime leaves.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Resize:
     applies: Callable[..., bool] = lambda *args: True
     keeps: bool = False
     reads_all: bool = False
+    meant: bool = True
 
     @property
     def stops(self) -> bool:
@@ -49,6 +51,13 @@ STALE_ROWS = Resize(
 )
 #: The same of a kernel that goes over all of its output, so that it reads the stale rows of its input.
 STALE_READS = replace(STALE_ROWS, reads_all=True)
+#: An operator without any resize: it computes the bound's shape, whatever lies in the memory of its inputs.
+FIXED = replace(
+    STALE_READS,
+    name="fixed-shape",
+    note="the runtime does not resize it: it computes the bound's shape, of what lies in the memory of its inputs",
+    meant=False,
+)
 BOUND_BATCH = Resize(
     "bound-batch",
     "upstream resizes height and width alone: the output keeps the bound's batch",

@@ -58,15 +58,19 @@ def across(
         row
         for key, traced in mine.items()
         if key in other
-        for row in _rows((first, second), (traced, other[key]), executor, names)
+        for row in _rows((traced, other[key]), executor, names)
     ]
 
 
-def _rows(
-    models: tuple[Model, Model], pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str]
-) -> Iterator[Across]:
+def _rows(pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str]) -> Iterator[Across]:
     a, b = pair
-    graphs = tuple(model.graphs[a.delegate] for model in models)
+    graphs = a.graph, b.graph
+    if any(
+        graphs[0].tensors[value].shape != graphs[1].tensors[value].shape
+        for value in (*a.read, *a.node.outputs)
+    ):
+        yield from _sized(a, b, names)
+        return
     again = _on(graphs[1], b, {value: logical(graphs[0], a.read, value) for value in a.read}, executor)
     notes = [node.upstream for node in (a.node, b.node)]
     strayed = any(
@@ -89,6 +93,20 @@ def _rows(
         yield Across(
             a.delegate, a.node.number, a.node.operator, name, left.size, int(apart.sum()), int(alone.sum()),
             _most(left, right), tuple(why),
+        )  # fmt: skip
+
+
+def _sized(a: Traced, b: Traced, names: tuple[str, str]) -> Iterator[Across]:
+    """Values whose operator has other sizes on the second runtime: what both have is compared, the rest differs."""
+    notes = {name: t.graph.resize(t.node) for name, t in zip(names, (a, b), strict=True)}
+    why = tuple(f"{name}: {row.note}" for name, row in notes.items() if row is not None)
+    for value in a.node.outputs:
+        left, right = (_written(t.graph, t, value) for t in (a, b))
+        common = tuple(map(slice, map(min, left.shape, right.shape)))
+        apart, rest = _differing(left[common], right[common]), max(left.size, right.size) - left[common].size
+        yield Across(
+            a.delegate, a.node.number, a.node.operator, value_name(a.delegate, value), max(left.size, right.size),
+            int(apart.sum()) + rest, 0, _most(left[common], right[common]), why or (INPUTS,),
         )  # fmt: skip
 
 

@@ -110,6 +110,8 @@ class Executor(ABC):
     flat = False
     #: Whether a session stays good as long as the executor lives, so that a model asks for it once.
     keeps_sessions = False
+    #: Whether its sessions run one node after the other, whoever watches.
+    node_by_node = False
     #: How many threads compute a call.
     threads = 1
     #: How many calls it takes at once (`run_batch`) without more trouble than for one.
@@ -256,7 +258,7 @@ def session_of(graph: Graph, executor: Executor, number: int = 0, observe: Obser
     """A graph's session; where an executor has none, what runs its nodes one by one. LimitError as `run_graph`."""
     size_limit.check(graph.where, graph.nbytes, size_limit.TOTAL)
     watched = observe.watched(number, graph) if observe else frozenset()
-    alone = observe is not None and observe.node_by_node
+    alone = observe is not None and observe.node_by_node and not executor.node_by_node
     return (None if alone else executor.session(graph, watched)) or NodeByNode(graph, executor)
 
 

@@ -24,6 +24,7 @@ from refsim.exec import shapes
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.instructions import delegate, dtype_of, prepared_plan
+from refsim.exec.one_process import OneProcess
 from refsim.exec.prepared import Fetch, PreparedModel
 from refsim.formats.file import read_file
 from refsim.formats.pte import schema as program
@@ -124,11 +125,6 @@ class Model:
         return built_graph(copy, place, root.graphs[number].target), kept
 
     def _copy(self, inputs: Sequence[np.ndarray]) -> Model:
-        for number, node in self.nodes():
-            flat = self.graphs[number].target.runtime.flat
-            if flat and node.meaning is not None and not node.meaning.op.upstream.resizes:
-                what = f"this runtime does not resize {node}: what it gives at other shapes is chance"
-                raise ShapeError(self.path, what, need="inputs of the bound's shapes")
         given = [
             array if row.numbers else zeros(array.shape, array.dtype)
             for row, array in zip(self.border, inputs, strict=True)
@@ -217,7 +213,13 @@ class Model:
         return self._prepared(runner)
 
     def _prepared(self, runner: Executor, observe: Observer | None = None) -> PreparedModel:
-        """The model made ready for its own shapes; ``observe`` is told of every run."""
+        """The model made ready for its own shapes, as its runtime runs them; ``observe`` is told of every run."""
+        if any(not row.meant for graph in self.graphs.values() for _, row in graph.misshaped()):
+            return self.as_meant(OneProcess(self, runner, alone=True), observe)
+        return self.as_meant(runner, observe)
+
+    def as_meant(self, runner: Executor, observe: Observer | None = None) -> PreparedModel:
+        """The model made ready for its own shapes, where operators compute what they mean."""
         wanted = self.input_shapes()
         if self.plan is not None:
             return prepared_plan(self, self.plan, wanted, runner, observe)

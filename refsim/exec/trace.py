@@ -13,7 +13,7 @@ from refsim.core.errors import GraphError
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.formats.dumps import value_name
-from refsim.graph.graph import Node
+from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.binding import BoundCase, bound_of
 
@@ -27,6 +27,7 @@ class Traced:
     """
 
     delegate: int
+    graph: Graph
     node: Node
     outputs: Mapping[str, PackedBuffer | np.ndarray]
     bound: BoundCase | None
@@ -65,7 +66,7 @@ def trace(
             given = ((name, event.read[value]) for name, value in reads.items())
             bound = bound_of(call, {name: held for name, held in given if isinstance(held, PackedBuffer)})
         named = {value_name(event.delegate, value): held for value, held in event.outputs.items()}
-        visit(Traced(event.delegate, event.node, named, bound, event.outside, event.read, reads))
+        visit(Traced(event.delegate, event.graph, event.node, named, bound, event.outside, event.read, reads))
 
     return model.run(inputs, executor, Observer(tell, node_by_node=True, past_guards=past_guards))
 

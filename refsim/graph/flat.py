@@ -5,6 +5,7 @@ The nodes are numbered, and their values named, as in the graph of packed tensor
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
@@ -13,7 +14,7 @@ from refsim.core.layout import FLAT as FLAT_INT8
 from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
-from refsim.graph.build import build, check_interface, check_order, make_tensor, output_number, placed
+from refsim.graph.build import bound, build, check_interface, check_order, make_tensor, output_number, placed
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.shapes import at_bound
 from refsim.graph.values import plain
@@ -29,14 +30,21 @@ def built_graph(
 ) -> Graph:
     """The graph of a delegate as the target's runtime stores it. Arguments and errors as for `build`."""
     chosen = target or Target()
-    return (build_flat if chosen.runtime.flat else build)(blob, where, chosen, runs, of)
+    if not chosen.runtime.flat:
+        return build(blob, where, chosen, runs, of)
+    graph = replace(bound_graph(blob, where, chosen), bound=of)
+    check_interface(graph)
+    check_order(graph, runs)
+    return graph
 
 
-def build_flat(blob: Blob, where: str, target: Target, runs: bool = True, of: Graph | None = None) -> Graph:
-    """As `refsim.graph.build.build`, for a runtime with flat storage."""
+def bound_graph(blob: Blob, where: str, target: Target) -> Graph:
+    """As `refsim.graph.build.bound`, for any runtime."""
+    if not target.runtime.flat:
+        return bound(blob, where, target)
     source = at_bound(blob, where).graph
     tensors = {
-        number: make_tensor(blob, number, value, _layout(value), where, False)
+        number: replace(make_tensor(blob, number, value, _layout(value), where, False), buffer=True)
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
@@ -45,10 +53,7 @@ def build_flat(blob: Blob, where: str, target: Target, runs: bool = True, of: Gr
     for operator in source.chain:
         with placed(where, len(nodes), operator):
             nodes += _nodes(source, tensors, len(nodes), operator, target)
-    graph = Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target, of)
-    check_interface(graph)
-    check_order(graph, runs)
-    return graph
+    return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
 
 
 def _layout(value: VkTensor) -> Layout | None:

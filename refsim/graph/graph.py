@@ -19,7 +19,7 @@ from refsim.aten.row import Place
 from refsim.core.counted import counted
 from refsim.core.errors import GraphError
 from refsim.core.layout import Layout, W
-from refsim.core.resize import Resize
+from refsim.core.resize import FIXED, Resize
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.meaning import Meaning
 from refsim.ops.base.prepared import Prepared
@@ -173,7 +173,7 @@ class Graph:
         """Where and how a float operator computes: as its first tensor lies, and as the target's device does."""
         first = next((self.tensors[n] for n in refs(node.args) if n in self.tensors), None)
         packed = W if first is None or first.layout is None else first.layout.inner
-        buffer = first is not None and first.buffer
+        buffer = first is not None and first.buffer and not self.target.runtime.flat
         return Place(packed, buffer, self.target.profile, self.target.mali, self.target.runtime.flat)
 
     @cached_property
@@ -201,7 +201,13 @@ class Graph:
         return {names[name]: value for name, value in node.inputs.items()}
 
     def resize(self, node: Node) -> Resize | None:
-        """What ET-VK gets wrong about the shape of a node's output where that is not the bound's; None if nothing."""
+        """What the runtime gets wrong about the shape of a node's output where that is not the bound's; None if
+        nothing."""
+        runtime = self.target.runtime
+        if runtime.fixes(node.name, len(self.tensors[node.outputs[0]].shape)):
+            return FIXED
+        if runtime.flat:  # what else is known, ET-VK does
+            return None
         held = node.call or node.meaning
         if held is not None:
             shapes = [self.tensors[value].shape for value in node.inputs.values()]
@@ -213,18 +219,23 @@ class Graph:
         return bridge.resize(node.name, args)
 
     def misshaped(self) -> Iterator[tuple[Node, Resize]]:
-        """The nodes of a copy whose output ET-VK gives another shape than the operator means, or none at all.
+        """The nodes of a copy whose output the runtime gives another shape than the operator means, or none at all.
 
         Those are left out of whose outputs everything that reads them takes the first elements, which are right.
         """
         for node in self.nodes if self.bound is not None else ():
             found = self.resize(node)
-            if found is not None and any(self._misread(value, found) for value in node.outputs):
+            if found is None:
+                continue
+            seen = node.outputs if found.meant else (*node.outputs, *node.reads)
+            if any(self._misread(value, found) for value in seen):
                 yield node, found
 
     def _misread(self, value: int, resize: Resize) -> bool:
         """Whether somebody sees that a value keeps sizes of the bound."""
         bound, meant = self.root.tensors[value].shape, self.tensors[value].shape
+        if not resize.meant:
+            return bound != meant
         if not resize.wrong(bound, meant):
             return False
         first = next(dim for dim, pair in enumerate(zip(bound, meant, strict=True)) if pair[0] != pair[1])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -131,7 +132,10 @@ def at_shapes(
         for output in flat(source, call.args[-1:]):
             if output in sizes or (node := nodes.get(output)) is None:
                 continue
-            shapes = _shapes(source, sizes, call, node, place)
+            if bound.target.runtime.flat and bridge.takes_prefix(node.name):
+                shapes = [_viewed(bound.tensors[output].shape, sizes[node.reads[0]].size, place)]
+            else:
+                shapes = _shapes(source, bound, sizes, call, node, place)
             if (
                 frozen
                 and node.call is not None
@@ -179,20 +183,32 @@ def _argument(graph: VkGraph, sizes: Sizes, number: int) -> Any:
 
 
 def _shapes(
-    graph: VkGraph, sizes: Sizes, call: OperatorCall, node: Node, place: str
+    graph: VkGraph, bound: Graph, sizes: Sizes, call: OperatorCall, node: Node, place: str
 ) -> list[tuple[int, ...]]:
     """The shapes of a node's outputs."""
-    held = node.call or node.meaning
+    held = bound.asked(node, flat=True) or node.meaning
     if held is None:
         args = [_argument(graph, sizes, number) for number in call.args[:-1]]
         return [result.shape for result in bridge.find(call.name, place).outlined(args, place)]
     declared = graph.values[node.outputs[0]]
     assert isinstance(declared, VkTensor)
     try:
-        shapes = {name: _array(sizes, value).shape for name, value in node.inputs.items()}
-        return [tuple(held.op.out_shape(held.params, shapes, held.consts, declared.dims))]
+        given = {name: _array(sizes, value) for name, value in bound.inputs_of(node).items()}
+        shapes = {name: array.shape for name, array in given.items()}
+        return [tuple(held.op.out_shape(held.params, shapes, held.consts or given, declared.dims))]
     except RefsimError as error:
         raise type(error)(f"{place}: {error.where}", error.what, got=error.got, need=error.need) from error
+
+
+def _viewed(most: tuple[int, ...], count: int, place: str) -> tuple[int, ...]:
+    """The shape of a view with so many elements where the runtime takes it from the bound's: one dim is another."""
+    whole = prod(most)
+    for dim, size in enumerate(most):
+        if count % (whole // size) == 0 and count <= whole:
+            return (*most[:dim], count * size // whole, *most[dim + 1 :])
+    raise GraphError(
+        place, "the runtime finds no shape for its view", got=count, need=f"a part of {list(most)}"
+    )
 
 
 def _array(sizes: Sizes, value: int) -> np.ndarray:

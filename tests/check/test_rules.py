@@ -384,6 +384,7 @@ def test_a_rule_finds_what_it_is_for(rule: str, bad: Make, good: Make | None) ->
 def test_every_rule_has_an_example() -> None:
     shown = {name for name, *_ in EXAMPLES} | {pair.rule for pair in PAIRS}
     shown |= {rule.name for rule in (*refusals.RULES, *scalars.RULES)}  # the tests of webgpu
+    shown |= {row["rule"] for row in runtime("webgpu").requirements}
     assert {rule.name for release in releases() for rule in rules(runtime(release))} == shown
 
 

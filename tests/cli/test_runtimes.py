@@ -107,3 +107,21 @@ def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
     assert {row["layout"] for row in collected["values"] if row["dtype"] == "int8"} == {"FLAT_INT8"}
     assert refsim("bisect", file, "-i", files / "in0.npz", "--actual", dump, *WEBGPU).status == 0
     assert not refsim("triage", *args).json["same"]
+
+
+def test_a_smaller_shape_gives_what_the_runtime_leaves(tmp_path: Path, refsim) -> None:
+    """Two images for a program of four: all four come out, the last two of zeros or of the run before."""
+    file, rng = DATA / "dynamic" / "batch_conv.pte", np.random.default_rng(0)
+    for count in (4, 2):
+        np.savez(tmp_path / f"{count}.npz", in0=rng.uniform(-1, 1, (count, 8, 8, 8)).astype(np.float32))
+    four, two = (tmp_path / f"{count}.npz" for count in (4, 2))
+    refsim("run", file, "-i", two, "-o", tmp_path / "out.npz", *WEBGPU)
+    with np.load(tmp_path / "out.npz") as held:
+        assert held["out0"].shape == (4, 8, 8, 8)
+    runs = refsim("run", file, "--sequence", four, two, *WEBGPU, "--json").json["sequence"]
+    assert [run["outputs"][0]["stale"] for run in runs] == [0, 2 * 8 * 8 * 8]
+    assert not runs[1]["as_alone"]
+    found = refsim("compare", file, "-i", two, "--runtime", "2026-08", *WEBGPU, "--json").json
+    last = found["values"][-1]
+    assert last["elements"] == 4 * 8 * 8 * 8 and last["different"] == 2 * 8 * 8 * 8
+    assert any(why.startswith("webgpu: the runtime does not resize it") for why in last["why"])

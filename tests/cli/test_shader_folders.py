@@ -107,6 +107,15 @@ def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
     assert counts["known"] == content["known"]["alpha"]["cases"] and counts["same"] > 12
 
 
+def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, refsim) -> None:
+    """A release has this one still; a description of one's own that ends it makes it a failure."""
+    asked = ("shaders", folder, "q8ta_add", "--count", "12", "--json", "--runtime")
+    assert refsim(*asked, "main").json["known"]["alpha"]["cases"] >= 5
+    (tmp_path / "mine.json").write_text('{"of": "main", "behaviour": {"ended": ["alpha:q8ta_add"]}}')
+    mine = refsim(*asked, tmp_path / "mine.json")
+    assert mine.status == 1 and not mine.json["known"]
+
+
 def test_each_variant_runs(folder: Path, refsim) -> None:
     done = refsim("shaders", folder, "q8ta_linear", "--count", "4", "-v")
     assert done.status == 0 and f"the same with spv:{folder}@fallback" in done.out

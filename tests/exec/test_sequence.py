@@ -13,7 +13,8 @@ from refsim.check.runtime import runtime
 from refsim.core.errors import UnsupportedError
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
-from refsim.exec.sequence import OneProcess, sequence
+from refsim.exec.one_process import OneProcess
+from refsim.exec.sequence import sequence
 from refsim.ops.base.target import Target
 
 sys.path.insert(0, str(Path(__file__).parent))

@@ -120,10 +120,11 @@ def fixed_operator(method: Method, runtime: Runtime) -> Iterator[Hit]:
         for call in delegate.calls:
             if reached.isdisjoint(call.reads):
                 continue
-            if call.name not in runtime.fixed_shape:
-                reached.update(call.writes)
-            else:
+            out = call.operand("-1")
+            if runtime.behaviour.fixes(call.name, 0 if out is None else len(out.dims)):
                 yield Hit(call.place(call.id("-1")), {"operator": call.name})
+            else:
+                reached.update(call.writes)
 
 
 def dynamic_input(method: Method, runtime: Runtime) -> Iterator[Hit]:

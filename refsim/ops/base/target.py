@@ -17,17 +17,23 @@ class Behaviour:
 
     ``flat``: tensors are flat buffers, and operators have their flat meanings (refsim/ops/flat). ``routing``, one of
     `ROUTINGS`, is how q8ta_conv2d picks its kernel. ``ended``: defects that are gone, as ``first-batch:q8ta_conv2d``.
-    ``later``: its host calls modules as the latest release does, or the first; None: as the modules tell.
+    ``later``: its host calls modules as the latest release does, or the first; None: as the modules tell. ``fixed``:
+    operators that compute the bound's shape in every run, by their serialized names; some of one rank, as ``NAME/4``.
     """
 
     flat: bool = False
     routing: str = ONE_IMAGE
     ended: frozenset[str] = frozenset()
     later: bool | None = None
+    fixed: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if self.routing not in ROUTINGS:
             raise ValueError(f"the routing {self.routing!r}, which is none of {', '.join(ROUTINGS)}")
+
+    def fixes(self, name: str, rank: int) -> bool:
+        """Whether an operator, whose output has so many dims, is one of the fixed ones."""
+        return not self.fixed.isdisjoint((name, f"{name}/{rank}"))
 
 
 @dataclass(frozen=True)

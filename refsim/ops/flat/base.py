@@ -30,14 +30,13 @@ class FlatOp:
     ``takes`` names the arguments in serialized order, as ``name:kind``: ``t`` a tensor, ``d``, ``i`` and ``b`` a scalar
     that is read as a double, an int or a truth value, ``l`` a list, ``-`` what is not read. ``run(target, shapes,
     **arguments)`` gives an array for each output; ``shapes`` are those that the file declares. ``otherwise``: in a few
-    words, where ET-VK's kernel rounds in another way. ``unknown``: why refsim does not compute it; ``run`` then raises.
+    words, where ET-VK's kernel rounds in another way.
     """
 
     name: str
     takes: tuple[tuple[str, str], ...]
     run: Callable[..., tuple[np.ndarray, ...]]
     otherwise: str = ""
-    unknown: str = ""
 
 
 #: Why the bytes of a requantized value may be others.

@@ -115,8 +115,6 @@ def refusal(call: Call) -> str | None:
     """Why a runtime with flat storage takes no call like this; None if it may."""
     if call.op.serialized not in FLAT:
         return "it has no meaning on flat tensors"
-    if FLAT[call.op.serialized].unknown:
-        return FLAT[call.op.serialized].unknown
     for name, need in _PLAIN.items():
         got = getattr(call.params, name, need)
         if got != need:

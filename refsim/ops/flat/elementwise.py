@@ -55,11 +55,13 @@ def clone(target: Target, shapes: Shapes, x: np.ndarray) -> Arrays:
     return (x,)
 
 
+#: Why NaN, infinities and the like give other bytes than on ET-VK; other shader compilers convert them otherwise, too.
+CLAMPED = "a float beyond int32, or NaN, is clamped before it is converted"
 _QUANTIZED = "x:t scale:d zp:i qmin:- qmax:- dtype:-"
 _ADDED = "a:t b:t a_scale:d a_zp:i b_scale:d b_zp:i out_scale:d out_zp:i alpha:d"
 
 ROWS: tuple[FlatOp, ...] = (
-    flat("quantized_decomposed.quantize_per_tensor.default", _QUANTIZED, quantize, INVERSE),
+    flat("quantized_decomposed.quantize_per_tensor.default", _QUANTIZED, quantize, f"{INVERSE}; {CLAMPED}"),
     flat("quantized_decomposed.dequantize_per_tensor.default", f"{_QUANTIZED} out_dtype:-", dequantize),
     flat("et_vk.q8ta_add.default", _ADDED, add, INVERSE),
     flat("et_vk.q8ta_relu.default", "x:t in_scale:d in_zp:i out_scale:d out_zp:i", relu, INVERSE),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 
 from refsim.core.errors import UnsupportedError
@@ -17,6 +14,11 @@ from refsim.ops.flat.base import F32, FlatOp, flat
 Shapes = tuple[tuple[int, ...], ...]
 Arrays = tuple[np.ndarray, ...]
 _LOW, _HIGH = F32(QMIN), F32(QMAX)
+#: Invocations that add up a single row, values of four bits in a word, and of what the depth is a multiple where
+#: products are made in half precision.
+LANES, _WORD, HALF_STEP = 64, 8, 16
+#: (depth, outputs) and rows for which another kernel adds up in half precision, too.
+_IN_HALVES, _FUSED_ROWS = ((2048, 8192), (8192, 2048), (2048, 2048)), (128, 508, 512)
 
 
 def choose_qparams(target: Target, shapes: Shapes, x: np.ndarray) -> Arrays:
@@ -43,10 +45,9 @@ def linear_dq8ca_q4gsw(
 ) -> Arrays:  # fmt: skip
     """Every row is quantized, by a division; products are added in one float sum over K."""
     depth, outputs = x.shape[-1], len(weight)
-    rows = x.reshape(-1, depth)
+    rows, nibbles = x.reshape(-1, depth), _nibbles(weight, depth)
     s, z = scale.reshape(-1, 1), zp.reshape(-1, 1).astype(np.int32)
     q = np.clip(np.rint(rows / s).astype(np.int64) + z, QMIN, QMAX) - z
-    nibbles = np.stack([weight & 15, weight >> 4], -1).reshape(outputs, -1)[:, :depth].astype(np.int32) - 8
     acc = np.zeros((len(rows), outputs), F32)
     for k in range(depth):
         w = nibbles[:, k].astype(F32) * scales[k // group, :outputs]
@@ -66,12 +67,54 @@ def embedding_q4gsw(
     return (looked_up(indices, values.astype(F32) * scales[:, columns]),)
 
 
-_HALVES = "this runtime multiplies in half precision where a device has it; refsim does not compute its bits"
+def _nibbles(weight: np.ndarray, depth: int) -> np.ndarray:
+    """The values of a weight, the first of a byte in its low half."""
+    return np.stack([weight & 15, weight >> 4], -1).reshape(len(weight), -1)[:, :depth].astype(np.int32) - 8
 
 
-def linear_q4gsw(target: Target, shapes: Shapes, x: np.ndarray, weight: np.ndarray, **more: Any) -> Arrays:
-    """UnsupportedError: a device that has half precision multiplies in it, in an order that was not measured."""
-    raise UnsupportedError("linear_q4gsw", _HALVES, need="another runtime")
+def linear_q4gsw(
+    target: Target, shapes: Shapes, x: np.ndarray, weight: np.ndarray, scales: np.ndarray, group: int,
+    bias: np.ndarray | None = None,
+) -> Arrays:  # fmt: skip
+    """One row is summed by `LANES`; several rows are multiplied in half precision, or where the depth is no multiple
+    of `HALF_STEP` in single. So a device with half precision runs it; derived from the sources, not recorded.
+
+    UnsupportedError for the few sizes whose products are added in half precision, as devices fuse that.
+    """
+    depth, outputs = x.shape[-1], len(weight)
+    rows, values = x.reshape(-1, depth), _nibbles(weight, depth).astype(F32)
+    factors = np.repeat(scales[:, :outputs], group, 0)[:depth].T
+    if len(rows) == 1 and depth % _WORD == 0 and group % _WORD == 0:
+        out = _by_lanes(rows[0], values, factors)
+    else:
+        if (depth, outputs) in _IN_HALVES and group == 64 and bias is None and len(rows) in _FUSED_ROWS:
+            need = f"another number of rows than {', '.join(map(str, _FUSED_ROWS))}"
+            raise UnsupportedError(
+                "linear_q4gsw", "adds up in half precision there", got=len(rows), need=need
+            )
+        kind = np.float16 if depth % HALF_STEP == 0 else F32
+        left, right = rows.astype(kind), values.astype(kind) * factors.astype(kind)
+        out = np.zeros((len(rows), outputs), F32)
+        for k in range(depth):
+            out = out + (left[:, k : k + 1] * right[:, k]).astype(F32)
+    return (out if bias is None else out + bias[:outputs],)
+
+
+def _by_lanes(row: np.ndarray, values: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Lane t takes words t, t + LANES, .. of eight values, each (x * q) * scale; halves of the lanes are added."""
+    rounds = -(-len(row) // (_WORD * LANES))
+    padded = [
+        np.pad(a, ((0, 0), (0, rounds * _WORD * LANES - len(row)))) for a in (row[None], values, factors)
+    ]
+    x, q, s = (a.reshape(len(a), rounds, LANES, _WORD) for a in padded)
+    sums = np.zeros((len(values), LANES), F32)
+    for turn in range(rounds):
+        for lane in range(_WORD):
+            sums = sums + (x[:, turn, :, lane] * q[:, turn, :, lane]) * s[:, turn, :, lane]
+    while sums.shape[1] > 1:
+        half = sums.shape[1] // 2
+        sums = sums[:, :half] + sums[:, half:]
+    return sums[None, :, 0]
 
 
 _BLOCK = "mapping:- block:- dtype:- qmin:- qmax:- eps:- scale_dtype:- zp_dtype:- keepdim:-"
@@ -89,8 +132,10 @@ ROWS: tuple[FlatOp, ...] = (
         "weight:t scales:t group:i indices:t is_linear_weight:b",
         embedding_q4gsw,
     ),
-    replace(
-        flat("et_vk.linear_q4gsw.default", "x:t weight:t scales:t group:i bias:t", linear_q4gsw),
-        unknown=_HALVES,
+    flat(
+        "et_vk.linear_q4gsw.default",
+        "x:t weight:t scales:t group:i bias:t",
+        linear_q4gsw,
+        "several rows are multiplied in half precision; one row is summed by 64 lanes",
     ),
 )
