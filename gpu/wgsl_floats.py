@@ -1,7 +1,8 @@
 """Float operators on flat tensors as WGSL of refsim's own, so that a graph need not leave the device between kernels.
 
 Only those are here that every device computes to the bit: clamps compare integers, sums and products round once, and
-means divide by a power of two. The host computes all others.
+means and averages divide by a power of two. The host computes all others: exp, a root and a division are the device's
+own, and a maximum has places, which are no floats.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.aten.pool import each
 from refsim.aten.reduce import FLAT_WORKERS
 from refsim.formats import wgsl
 from refsim.graph.graph import Graph, Node, Ref, Tensor
@@ -37,6 +39,15 @@ _MEAN = """fn result(i: u32) -> f32 {{
         var part = 0.0;
         for (var k = worker; k < {count}u; k += {workers}u) {{ part = part + a[i * {count}u + k]; }}
         total = total + part;
+    }}
+    return total * bitcast<f32>({inverse}u);
+}}"""
+_AVERAGE = """fn result(i: u32) -> f32 {{
+    let begin = i / {out_area}u * {area}u + i % {out_area}u / {out_width}u * {step_y}u * {width}u
+        + i % {out_width}u * {step_x}u;
+    var total = 0.0;
+    for (var y = 0u; y < {height}u; y++) {{
+        for (var x = 0u; x < {taps}u; x++) {{ total = total + a[begin + y * {width}u + x]; }}
     }}
     return total * bitcast<f32>({inverse}u);
 }}"""
@@ -112,6 +123,23 @@ def _mean(args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> str | Non
     return _MEAN.format(count=count, workers=FLAT_WORKERS, inverse=_bits(1 / count))
 
 
+def _average(args: tuple[Any, ...], inputs: list[Tensor], out: Tensor) -> str | None:
+    """Windows inside the image, of as many values as a power of two."""
+    (x,), kernel = inputs, each(args[1], 1, 2)
+    step, padding, count = (
+        each(args[2] if len(args) > 2 else None, kernel, 2),
+        (*args[3:4], 0)[0],
+        prod(kernel),
+    )
+    if any(each(padding, 0, 2)) or any(args[4:5]) or args[6:] not in ((), (None,)) or count & (count - 1):
+        return None
+    (height, width), shape = x.shape[-2:], out.shape[-2:]
+    return _AVERAGE.format(
+        out_area=prod(shape), out_width=shape[1], area=height * width, width=width, step_y=step[0], step_x=step[1],
+        height=kernel[0], taps=kernel[1], inverse=_bits(1 / count),
+    )  # fmt: skip
+
+
 #: What a kernel computes, by the operator's name; None for arguments that it does not take.
 ROWS: Mapping[str, Callable[[tuple[Any, ...], list[Tensor], Tensor], str | None]] = {
     "aten.relu.default": lambda args, inputs, out: _clamp((*args, 0.0), inputs, out),
@@ -123,4 +151,5 @@ ROWS: Mapping[str, Callable[[tuple[Any, ...], list[Tensor], Tensor], str | None]
     "aten.sub.Tensor": _pair("-"),
     "aten.mul.Tensor": _pair("*"),
     "aten.mean.dim": _mean,
+    "aten.avg_pool2d.default": _average,
 }

@@ -38,6 +38,14 @@ MEANS: list[tuple[tuple[int, ...], list[int], bool]] = [
     ((2, 3, 5, 4), [2, 3], False),
     ((2, 4, 8, 2), [1], False),
 ]
+#: An average's kernel and what follows it, and whether the device computes it.
+AVERAGES: list[tuple[tuple[Any, ...], tuple[int, int], bool]] = [
+    (([4, 4],), (2, 3), True),
+    (([2, 4], [1, 2]), (7, 6), True),
+    (([2, 2], [], [0, 0], False, True, None), (4, 7), True),
+    (([3, 3],), (2, 4), False),
+    (([2, 2], [2, 2], [1, 1]), (5, 8), False),
+]
 TWO: list[tuple[str, tuple[Any, ...], bool]] = [
     ("aten.add.Tensor", (), True),
     ("aten.add.Tensor", (1,), True),
@@ -92,6 +100,18 @@ def test_means(executor: Executor, shape: tuple[int, ...], dims: list[int], devi
         executor, (Link("aten.mean.dim", (0,), args=(tuple(dims), False), shapes=(left,)),), data
     )
     assert (by == "") == device
+
+
+@pytest.mark.parametrize(("args", "size", "device"), AVERAGES)
+def test_averages(executor: Executor, args: tuple[Any, ...], size: tuple[int, int], device: bool) -> None:
+    data = np.random.default_rng(4).normal(0, 4, (2, 3, 8, 14)).astype(np.float32)
+    link = Link("aten.avg_pool2d.default", (0,), args=tuple(map(_tuple, args)), shapes=((2, 3, *size),))
+    (by,) = compared(executor, (link,), data)
+    assert (by == "") == device
+
+
+def _tuple(arg: Any) -> Any:
+    return tuple(arg) if isinstance(arg, list) else arg
 
 
 def test_another_shape_is_repeated_by_the_host(executor: Executor) -> None:
