@@ -15,6 +15,7 @@ from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
+from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
 from refsim.golden.covered import Coverage
 from refsim.golden.named import open_case
@@ -40,9 +41,9 @@ ASKED = {
 class ListedCase:
     """A case of the corpus."""
 
-    case: Annotated[str, "Name of the case."]
+    case: Annotated[str, "Name of the case.", Column()]
     operator: Annotated[str, "Name of the operator."]
-    configuration: Annotated[str, "Shapes, layouts and parameters in one line."]
+    configuration: Annotated[str, "Shapes, layouts and parameters in one line.", Column()]
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class ListedCases(Result):
 
     def text(self) -> Text:
         cut = self.cases[: self.limit or None]
-        yield Table(("case", "configuration"), [(one.case, one.configuration) for one in cut])
+        yield Table.of(ListedCase, cut)
         if len(self.cases) > len(cut):
             yield choices.more(len(self.cases) - len(cut), "--limit 0 lists all")
         yield counted(len(self.cases), "case")

@@ -18,7 +18,6 @@ from refsim.exec.model import LOWERED
 FUSED = ("delegate", "node", "operator", "made of")
 REFUSED = ("node", "operator", "code", "why")
 REFUSALS = ("delegate", "node", "operator", "rule", "what")
-DEFECTS = ("delegate", "node", "operator", "what")
 STATISTICS = {
     "operators": "operators", "int8 operators": "int8_operators", "float operators": "float_operators",
     "int8 dispatches": "dispatches", "transitions": "transitions", "clones": "clones", "clone bytes": "clone_bytes",
@@ -181,8 +180,7 @@ class LoweredProgram(Result):
         if self.defects:
             yield ""
             yield f"wrong on ExecuTorch's runtime: {len(self.defects)}"
-            cells = [(one.delegate, one.node, one.operator, one.what) for one in self.defects]
-            yield Table(DEFECTS, cells, drop=("delegate",))
+            yield Table.of(Misshaped, self.defects)
         yield from self._costs()
         yield from self._checked()
         yield from self._written()

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from refsim.core.plain import Column
 from refsim.core.result import Command, Comparison, Result, Table, Text
 
-BUG = ("mutant", "bug", "place", "subject")
-OUTCOME = (*BUG, "outcome", "case", "rank", "cause")
+OUTCOME = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "cause")
 
 
 @dataclass(frozen=True)
 class SeededBug:
     """A known bug, as docs/mutants.md lists it."""
 
-    mutant: Annotated[str, "Its id."]
-    bug: Annotated[str, "The kind of bug."]
-    place: Annotated[str, "The part of the sources that it is put into."]
-    subject: Annotated[str, "The operator, or what else is run."]
-    files: Annotated[str, "The files that it changes, with spaces between them."]
+    mutant: Annotated[str, "Its id.", Column()]
+    bug: Annotated[str, "The kind of bug.", Column(drop=2)]
+    place: Annotated[str, "The part of the sources that it is put into.", Column(drop=1)]
+    subject: Annotated[str, "The operator, or what else is run.", Column(drop=3)]
+    files: Annotated[str, "The files that it changes, with spaces between them.", Column()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,8 +56,7 @@ class ListedBugs(Result):
     mutants: Annotated[Sequence[SeededBug], "The known bugs."]
 
     def text(self) -> Text:
-        rows = [tuple(vars(row).values()) for row in self.mutants]
-        yield Table((*BUG, "files"), rows, drop=("place", "bug", "subject"))
+        yield Table.of(SeededBug, self.mutants)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,12 +84,12 @@ class TriedBugs(Comparison):
 class RandomChange:
     """A change drawn at random."""
 
-    id: Annotated[str, "Its id."]
-    area: Annotated[str, "The part of the sources."]
+    id: Annotated[str, "Its id.", Column("change")]
+    area: Annotated[str, "The part of the sources.", Column()]
     file: Annotated[str, "The file that it changes."]
     line: Annotated[int, "The line."]
     kind: Annotated[str, "The kind of change."]
-    what: Annotated[str, "The change in words."]
+    what: Annotated[str, "The change in words.", Column()]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +139,7 @@ class ListedChanges(Result):
     random: Annotated[Sequence[RandomChange], "The changes."]
 
     def text(self) -> Text:
-        yield Table(("change", "area", "what"), [(row.id, row.area, row.what) for row in self.random])
+        yield Table.of(RandomChange, self.random)
 
 
 @dataclass(frozen=True, kw_only=True)

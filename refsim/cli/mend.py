@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import click
@@ -19,8 +19,6 @@ from refsim.core.result import Command, Result, Table, Text
 from refsim.formats.file import read_file
 from refsim.graph.scalars import Mended, mended
 
-COLUMNS = ("delegate", "step", "operator", "argument", "was", "now")
-
 
 @dataclass(frozen=True)
 class MendedFile(Result):
@@ -32,7 +30,7 @@ class MendedFile(Result):
 
     def text(self) -> Text:
         if self.mended:
-            yield Table(COLUMNS, [astuple(row) for row in self.mended], drop=("delegate",))
+            yield Table.of(Mended, self.mended)
         yield f"wrote {self.written}: {counted(len(self.mended), 'scalar')} stored with another type"
         for release in releases():
             if runtime(release).misreads:

@@ -76,7 +76,7 @@ class ProbePrograms(Result):
     files: Annotated[Sequence[FileSize], "The programs."]
 
     def text(self) -> Text:
-        yield Table(("file", "bytes"), [(row.file, row.bytes) for row in self.files])
+        yield Table.of(FileSize, self.files)
         yield f"run each file in {self.folder} without inputs, and save all outputs in one folder"
         yield Command("then: refsim probe --outputs OUTPUTS -o profile.json")
         yield f"OUTPUTS: {IN_FOLDER}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 import click
@@ -25,7 +25,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.doing import progress
-from refsim.core.plain import FLAT
+from refsim.core.plain import FLAT, Column
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
 from refsim.device.complete import CompleteComparison, Completeness
@@ -37,7 +37,6 @@ from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
 from refsim.golden.told import ToldReport
 
-COLUMNS = ("delegate", "node", "operator", "output", "bytes", "distinct")
 MOST_COUNTS = 8
 MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 
@@ -54,14 +53,18 @@ class RepeatedOutput:
 class RepeatRow:
     """One buffer in all runs."""
 
-    delegate: Annotated[int | None, "Number of the delegate; null for an output of the program."]
-    node: Annotated[
-        int | None, "Number of the node; null for an input of a delegate, or an output of the program."
+    delegate: Annotated[
+        int | None, "Number of the delegate; null for an output of the program.", Column(drop=1)
     ]
-    operator: Annotated[str, "Name of the operator."]
-    value: Annotated[str, "The value's name."]
-    bytes: Annotated[int, "Size in bytes."]
-    distinct: Annotated[int, "How many different contents it had."]
+    node: Annotated[
+        int | None,
+        "Number of the node; null for an input of a delegate, or an output of the program.",
+        Column(),
+    ]
+    operator: Annotated[str, "Name of the operator.", Column()]
+    value: Annotated[str, "The value's name.", Column("output")]
+    bytes: Annotated[int, "Size in bytes.", Column(drop=2)]
+    distinct: Annotated[int, "How many different contents it had.", Column()]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class RepeatedFile(CompleteComparison):
     found: Repeated
 
     def text(self) -> Text:
-        yield Table(COLUMNS, [astuple(row) for row in self.buffers], drop=("delegate", "bytes"))
+        yield Table.of(RepeatRow, self.buffers)
         yield from self._lines()
         yield from self.whole.lines()
         yield from self.told.text()

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from refsim.core import choices
-from refsim.core.plain import FLAT, Key, keys
+from refsim.core.plain import FLAT, Column, Key, keys
 from refsim.core.status import DIFFERENT, SAME
 
 #: Rows that the text of a verb shows of a list; `--json` lists all.
@@ -105,8 +105,8 @@ class Comparison(Result):
 class FileSize:
     """A file that was written."""
 
-    file: Annotated[str, "Its name."]
-    bytes: Annotated[int, "Its size."]
+    file: Annotated[str, "Its name.", Column()]
+    bytes: Annotated[int, "Its size.", Column()]
 
 
 def pasted(lines: Iterable[tuple[str, bool]], indent: str = "") -> Iterator[str]:

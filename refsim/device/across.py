@@ -14,6 +14,7 @@ import numpy as np
 
 from refsim import aten
 from refsim.core.buffer import PackedBuffer
+from refsim.core.plain import Column
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
@@ -25,6 +26,11 @@ from refsim.ops.flat.base import FlatMeaning
 INPUTS = "its inputs are others"
 
 
+def _reasons(why: Sequence[str]) -> str:
+    """The reasons in a word each; sentences stand below the table."""
+    return ", ".join(dict.fromkeys(text.partition(":")[0] for text in why))
+
+
 @dataclass(frozen=True)
 class Across:
     """A value on two runtimes.
@@ -34,14 +40,16 @@ class Across:
     """
 
     delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it."]
-    operator: Annotated[str, "Name of the operator."]
-    value: Annotated[str, "Its output."]
-    elements: Annotated[int, "Its elements."]
-    different: Annotated[int, "Elements that are others in the run."]
-    alone: Annotated[int, "Elements that are others where the operator has the first runtime's inputs."]
-    most: Annotated[float, "The largest distance between two."]
-    why: Annotated[tuple[str, ...], "The reasons that are known."]
+    node: Annotated[int, "Number of the node in it.", Column()]
+    operator: Annotated[str, "Name of the operator.", Column()]
+    value: Annotated[str, "Its output.", Column()]
+    elements: Annotated[int, "Its elements.", Column(drop=1)]
+    different: Annotated[int, "Elements that are others in the run.", Column()]
+    alone: Annotated[
+        int, "Elements that are others where the operator has the first runtime's inputs.", Column(drop=3)
+    ]
+    most: Annotated[float, "The largest distance between two.", Column(drop=2, show="{:.3g}".format)]
+    why: Annotated[tuple[str, ...], "The reasons that are known.", Column(show=_reasons)]
 
 
 def across(

@@ -18,6 +18,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
+from refsim.core.plain import Column
 from refsim.device.pairs import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
@@ -113,10 +114,10 @@ class OutputRow:
 class Misshaped:
     """A node that ExecuTorch's runtime does not resize."""
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node."]
-    operator: Annotated[str, "Name of the operator."]
-    what: Annotated[str, "What happens, in words."]
+    delegate: Annotated[int, "Number of the delegate.", Column(drop=1)]
+    node: Annotated[int, "Number of the node.", Column()]
+    operator: Annotated[str, "Name of the operator.", Column()]
+    what: Annotated[str, "What happens, in words.", Column()]
 
 
 @dataclass

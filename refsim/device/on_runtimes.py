@@ -15,8 +15,6 @@ from refsim.device.across import Across, across
 from refsim.device.opened import Opened
 from refsim.exec.factory import executor_named
 
-COLUMNS = ("node", "operator", "value", "elements", "different", "alone", "most", "why")
-
 
 @dataclass(frozen=True, kw_only=True)
 class RuntimesCompared(Comparison):
@@ -31,16 +29,9 @@ class RuntimesCompared(Comparison):
     first: Annotated[str | None, "The first value that is another."]
 
     def text(self) -> Text:
-        rows = []
-        for row in self.values:
-            why = ", ".join(
-                dict.fromkeys(text.partition(":")[0] for text in row.why)
-            )  # sentences stand below
-            about = (row.node, row.operator, row.value, row.elements, row.different, row.alone)
-            rows.append((*about, f"{row.most:.3g}", why))
-        yield Table(COLUMNS, rows, drop=("elements", "most", "alone"))
+        yield Table.of(Across, self.values)
         differ = sum(bool(row.different) for row in self.values)
-        yield f"{counted(len(rows), 'value')} on {' and '.join(self.runtimes)}: {differ} differ"
+        yield f"{counted(len(self.values), 'value')} on {' and '.join(self.runtimes)}: {differ} differ"
         told = (text for row in self.values if row.alone for text in row.why if ":" in text)
         yield from (f"why {line}" for line in dict.fromkeys(told))
         yield f"outputs of delegates that differ: {', '.join(self.outputs) or 'none'}"

@@ -7,32 +7,30 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
+from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
 from refsim.exec.model import Model
 from refsim.exec.plan_memory import PlanMemory
 
-COLUMNS = ("nodes", "operator", "route", "reads", "writes", "tasks", "kernel")
-DROP = ("kernel", "reads", "tasks")
+
+def _span(nodes: Sequence[int]) -> str:
+    return f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
 
 
 @dataclass(frozen=True)
 class PlannedStep:
     """A step of a plan."""
 
-    nodes: Annotated[Sequence[int], "Numbers of the nodes."]
-    operator: Annotated[str, "Names of the operators."]
-    route: Annotated[str, "The route that it takes."]
-    kernel: Annotated[str, "The compiled kernel."]
-    reads: Annotated[Sequence[str], "What it reads, and how that lies in memory."]
-    writes: Annotated[Sequence[str], "What it writes, and how that lies in memory."]
-    tasks: Annotated[int, "Into how many tasks it is divided."]
+    nodes: Annotated[Sequence[int], "Numbers of the nodes.", Column(show=_span)]
+    operator: Annotated[str, "Names of the operators.", Column()]
+    route: Annotated[str, "The route that it takes.", Column()]
+    reads: Annotated[
+        Sequence[str], "What it reads, and how that lies in memory.", Column(drop=2, show="; ".join)
+    ]
+    writes: Annotated[Sequence[str], "What it writes, and how that lies in memory.", Column(show="; ".join)]
+    tasks: Annotated[int, "Into how many tasks it is divided.", Column(drop=3)]
+    kernel: Annotated[str, "The compiled kernel.", Column(drop=1)]
     rejected: Annotated[Mapping[str, str], "Routes that it does not take, and why."]
-
-    def cells(self) -> tuple[object, ...]:
-        first, last = self.nodes[0], self.nodes[-1]
-        span = str(first) if len(self.nodes) == 1 else f"{first}-{last}"
-        reads, writes = "; ".join(self.reads), "; ".join(self.writes)
-        return (span, self.operator, self.route, reads, writes, self.tasks, self.kernel)
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ class PlannedFile(Result):
         for one in self.delegates:
             yield ""
             yield f"delegate {one.delegate}"
-            yield Table(COLUMNS, [step.cells() for step in one.steps], DROP)
+            yield Table.of(PlannedStep, one.steps)
             yield f"memory: {one.memory}"
 
 

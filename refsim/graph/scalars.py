@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from refsim.core.errors import GraphError
+from refsim.core.plain import Column
 from refsim.formats.literals import Double, Int
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.pte.schema import DELEGATE_SEGMENT
@@ -26,12 +27,12 @@ _KINDS: dict[str, type[Double] | type[Int]] = {"d": Double, "i": Int}
 class Mended:
     """A scalar that was stored anew: an argument of a call in the chain of a delegate."""
 
-    delegate: Annotated[int, "Number of the delegate."]
-    step: Annotated[int, "Place of the call in the delegate's chain."]
-    operator: Annotated[str, "Name of the operator."]
-    argument: Annotated[str, "Name of the argument."]
-    was: Annotated[str, "The scalar as it was stored."]
-    now: Annotated[str, "The scalar as it is stored now."]
+    delegate: Annotated[int, "Number of the delegate.", Column(drop=1)]
+    step: Annotated[int, "Place of the call in the delegate's chain.", Column()]
+    operator: Annotated[str, "Name of the operator.", Column()]
+    argument: Annotated[str, "Name of the argument.", Column()]
+    was: Annotated[str, "The scalar as it was stored.", Column()]
+    now: Annotated[str, "The scalar as it is stored now.", Column()]
 
 
 def mended(data: bytes | memoryview, name: str) -> tuple[bytes, list[Mended]]:
