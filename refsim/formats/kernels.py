@@ -1,8 +1,9 @@
 """Kernels that are not ExecuTorch's: a TOML file that says how they are called. docs/own-kernels.md explains its keys.
 
 The modules are all SPIR-V, or all WGSL for a runtime whose tensors are flat. The file lies beside them. It has one
-table per operator; kernel_keys.py has the keys of a table. All words are looked up in a small call of the operator when
-the file is read, so that a slip is found before anything runs.
+table per operator; kernel_keys.py has the keys of a table. Keys in front of all tables stand in each that has no own.
+All words are looked up in a small call of the operator when the file is read, so that a slip is found before anything
+runs.
 """
 
 from __future__ import annotations
@@ -109,14 +110,16 @@ def read(path: str | os.PathLike[str], there: Mapping[str, Path] | None = None) 
         content = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, RecursionError, ValueError) as error:
         raise FormatError(where, "not TOML", got=str(error)[:200] or "nested too deeply") from error
-    rows = {}
+    rows, common = {}, {key: value for key, value in content.items() if key in KEYS}
     for name, table in content.items():
+        if name in common:
+            continue
         place = _Place(where, text, name)
         if name not in OPS:
             raise place.error("no such operator", got=quote(name), need=choices.need(name, OPS))
         if not isinstance(table, dict):
             raise place.error("not a table", got=quote(table), need=f"[{name}]")
-        rows[name] = _Table(place, OPS[name], table, there).row()
+        rows[name] = _Table(place, OPS[name], common | table, there).row()
     if not rows:
         raise FormatError(where, "no kernel", got="no table", need="a table named as an operator")
     if len({is_wgsl({name: row}) for name, row in rows.items()}) > 1:

@@ -101,6 +101,7 @@ def test_upstreams_own_shaders_are_called_without_a_file(tmp_path: Path) -> None
         (("local = [16, 1, 1]", 'local = [16, 1, 1]\npush = ["a_zp"]'), "push"),
         (('spec = { size = "local.x" }', 'spec = ["local.x"]'), "spec"),
         (('"a_scale"', '"a_scales"'), "a_scales"),
+        (("[q8ta_add]", 'global = "worlds:out"\n[q8ta_add]'), "global"),
         (("[q8ta_add]", "[embedding_q4gsw]"), "embedding_q4gsw"),
     ],
 )
@@ -109,7 +110,7 @@ def test_a_slip_in_the_file_is_told_with_its_place(
 ) -> None:
     text = (RIGHT / kernels.NAME).read_text()
     begin = text.index("[q8ta_add]")
-    table = text[begin : text.index("[q8ta_relu]")]
+    table = 'global = "words:out"\n' * (change[1][:6] != "global") + text[begin : text.index("[q8ta_relu]")]
     assert change[0] in table
     (tmp_path / "sum.wgsl").write_bytes((RIGHT / "sum.wgsl").read_bytes())
     (tmp_path / kernels.NAME).write_text(table.replace(*change))

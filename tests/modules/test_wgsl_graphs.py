@@ -7,13 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from exec.test_webgpu import OWN, RECORDED, arrays, bits, model
+from exec.test_webgpu import DATA, OWN, RECORDED, arrays, bits, model
 
 from modules.wgsl_kernels import INDEX, RIGHT, needs_device
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec import factory
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
+from refsim.exec.model import load
 from refsim.formats import kernels
 from refsim.formats.profiles import profile
 from refsim.graph.interpreter import Event, Observer
@@ -76,6 +77,14 @@ def test_a_whole_graph_is_one_command_buffer(executor: Executor, case: str) -> N
     outs = held.run(arrays(case, "in"), executor, Observer(tell, lambda *_: False))
     assert steps == [len(held.graphs[0].nodes)]
     assert bits(outs) == bits(held.run(arrays(case, "in"), "cpu"))
+
+
+def test_a_smaller_shape_runs_on_kernels_of_the_bound(executor: Executor) -> None:
+    """Three operators that the runtime does not resize: each reads zeros behind its smaller input."""
+    held = load(DATA / "dynamic" / "batch_conv.pte", model("x_add").graphs[0].target)
+    x = np.random.default_rng(0).uniform(-1, 1, (2, 8, 8, 8)).astype(np.float32)
+    (out,) = held.run([x], executor)
+    assert out.shape == (4, 8, 8, 8) and bits([out]) == bits(held.run([x], "cpu"))
 
 
 def test_a_device_is_chosen_by_its_name(executor: Executor) -> None:
