@@ -1,9 +1,9 @@
-"""Write docs/causes.md: the map of a wrong buffer for each cause that a diff can name, and where to look.
+"""Write docs/causes.md: the map of a wrong buffer for causes that a diff can name, and where to look.
 
-python docs/gallery.py          says what no longer shows the buffers of the tests
+python docs/gallery.py          says what no longer shows what the edits write
 python docs/gallery.py --write  writes the page and its pictures
 
-The buffers are those that tests/bytediff makes for the tests of the hypotheses: kernels with one bug each.
+The buffers are what right kernels write with one edit each: those of tests/bytediff/seeded.py.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ else:
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "causes.md"
 PICTURES = ROOT / "docs" / "img" / "causes"
-#: The sections of the page, and for each cause where to look.
+#: The sections of the page, and for each cause what it is and where to look.
 TEXTS = tomllib.loads((ROOT / "docs" / "causes.toml").read_text(encoding="utf-8"))
 LOOK: dict[str, str] = TEXTS["look"]
 
@@ -113,21 +113,36 @@ def svg(evidence: Any) -> str:
     return "\n".join((head, *parts, "</svg>")) + "\n"
 
 
-def entry(example: Any, what: str) -> str:
+def example(edit: Any) -> Any:
+    """A call, and what its kernels leave with the edit."""
+    from refsim.bytediff.evidence import Evidence
+
+    bound, actual = edit.shown()
+    expected = bound.call.expected(bound.inputs)
+    return Evidence(expected, actual, np.ones(len(expected.data), bool), bound)
+
+
+def entry(name: str, edit: Any, evidence: Any) -> str:
     """A cause: what it is, where to look, an example."""
-    evidence = example.evidence
     differing = int(evidence.differing.sum())
     unit = "bytes" if evidence.desc.is_int8 else "floats"
     found = (
-        f"Example: `{evidence.call.op.name}`, {'x'.join(map(str, evidence.desc.shape))} in {evidence.desc.layout}, "
-        f"{differing} of {len(evidence.want)} {unit} wrong. The diff says: *{example.prediction.detail}*."
+        f"Example: `{edit.op}` with {told(edit)}; {'x'.join(map(str, evidence.desc.shape))} in "
+        f"{evidence.desc.layout}, {differing} of {len(evidence.want)} {unit} wrong."
     )
     pattern = summary(evidence)
     if pattern:
         found += f" Pattern: {'; '.join(pattern)}."
-    texts = (f"{what} {LOOK[example.name]}", found)
-    picture = f"![{example.name}](img/causes/{picture_name(example.name)})"
-    return "\n\n".join((f"### {example.name}", *map(filled, texts), picture)) + "\n"
+    picture = f"![{name}](img/causes/{picture_name(name)})"
+    return "\n\n".join((f"### {name}", filled(LOOK[name]), filled(found), picture)) + "\n"
+
+
+def told(edit: Any) -> str:
+    """The edit and its file."""
+    if edit.line is None:
+        return edit.what
+    file = f"{edit.line.module.__name__.replace('.', '/')}.py"
+    return f"`{edit.line.wrong}` for `{edit.line.right}`, in `{edit.line.function}` of {file}"
 
 
 def filled(text: str) -> str:
@@ -136,15 +151,15 @@ def filled(text: str) -> str:
 
 HEAD = """# What each cause looks like
 
-A diff of two buffers can end with a *likely cause*: a known bug that would leave exactly these bytes. This page shows
-a wrong buffer for each cause that has no line in a kernel, and for those that many kernels share, and says where to
-look. Other causes are edits: a diff searches the right kernel for the change that gives these bytes, and names the
-line. That takes up to ten seconds on a usual machine; what is computed meanwhile is counted, so that a busy one gives
-the same answer. `--search SECONDS`, or `REFSIM_SEARCH` in the environment, says how long to search. If `refsim diff
---html` gave you a map and no cause, search here for one that looks like it.
+A diff of two buffers can end with a *likely cause*: a known bug that would leave exactly these bytes. A diff searches
+for an edit of the right kernel, of its launch or of what it reads that gives these bytes, and names the line. This
+page shows what kinds of edits write, and says where to look. A search takes up to ten seconds on a usual machine;
+what is computed meanwhile is counted, so that a busy one gives the same answer. `--search SECONDS`, or
+`REFSIM_SEARCH` in the environment, says how long to search. If `refsim diff --html` gave you a map and no cause,
+search here for one that looks like it.
 
-Each example is a kernel with one bug, run on a small tensor. `docs/gallery.py` draws the page from the buffers that
-the tests use. A test sees to it that every cause has its entry, and that the picture is what the buggy kernel writes.
+Each example is the right kernel with one edit, run on a small tensor. `docs/gallery.py` draws the page from these
+runs. Tests see to it that a diff names each of them first, and that the page is what the edited kernels write.
 
 In the pictures, a square is a byte of an int8 tensor or a float of a float tensor:
 
@@ -176,17 +191,20 @@ def files() -> dict[Path, str]:
     sys.path[:0] = [
         p for p in map(str, (ROOT / "tests" / "bytediff", ROOT / "tests", ROOT)) if p not in sys.path
     ]
-    from causes_shown import HYPOTHESES, shown
+    from seeded import EDITS
 
-    examples = {example.name: example for example in shown()}
+    first = {edit.cause: edit for edit in reversed(EDITS)}
     found = {PICTURES / "colours.svg": colours()}
     parts = [HEAD, TEXTS["again"]]
     for section in TEXTS["section"]:
         parts.append(f"## {section['heading']}\n\n{filled(section['words'])}\n\n")
-        for name, example in examples.items():
-            if HYPOTHESES[name].find.__module__.rpartition(".")[2] in section["modules"]:
-                parts.append(entry(example, HYPOTHESES[name].doc) + "\n")
-                found[PICTURES / picture_name(name)] = svg(example.evidence)
+        for name in section["names"]:
+            if name not in first:
+                parts.append(f"### {name}\n\n{filled(LOOK[name])}\n\n")
+                continue
+            evidence = example(first[name])
+            parts.append(entry(name, first[name], evidence) + "\n")
+            found[PICTURES / picture_name(name)] = svg(evidence)
     found[PAGE] = "".join(parts).rstrip() + "\n"
     return found
 
@@ -199,9 +217,7 @@ def main() -> int:
             path.write_text(content)
         elif not path.exists() or path.read_text() != content:
             stale += 1
-            print(
-                f"{path.relative_to(ROOT)}: not what the tests' buffers give; fix: python docs/gallery.py --write"
-            )
+            print(f"{path.relative_to(ROOT)}: not what the edits give; fix: python docs/gallery.py --write")
     return 1 if stale else 0
 
 

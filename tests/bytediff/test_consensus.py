@@ -4,32 +4,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from wrong_kernels import CONV, conv
+from seeded import CONV, EXCHANGED, UNBORDERED, Edit
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.consensus import agreed, decided, reordered
-from refsim.core.buffer import PackedBuffer
 from refsim.core.plain import plain
 from refsim.ops.base.binding import bind
 
 
-def wrong(seed: int, **bug: object) -> Report:
-    params = {**CONV.params, "in_zp": 0} if seed == 0 else CONV.params
-    bound = bind(replace(CONV, seed=seed, params=params))
-    values = conv(bound, **bug)  # type: ignore[arg-type]
-    expected = bound.call.expected(bound.inputs)
-    actual = PackedBuffer.from_raw(expected.raw, expected.desc.shape, expected.desc.layout)
-    elements = actual.kinds() == 0
-    actual.raw[elements] = PackedBuffer.pack(values.astype(np.int8), expected.desc.layout).raw[elements]
-    return diff(expected, actual, call=bound, device=True, limit=1)
+def wrong(seed: int, edit: Edit) -> Report:
+    bound = bind(replace(CONV, seed=seed))
+    return diff(bound.call.expected(bound.inputs), edit.wrong(bound), call=bound, device=True, limit=1)
 
 
 @pytest.mark.long
 def test_one_case_may_fit_several_causes_and_all_together_fit_one() -> None:
     """A window whose sides are exchanged: some data fits more than that."""
-    reports = [wrong(seed, exchange=True) for seed in (1, 2, 3)]
+    reports = [wrong(seed, EXCHANGED) for seed in (1, 2, 3)]
     found = agreed(reports)
     assert found[0].name == "H and W exchanged" and (found[0].exact, found[0].seen, found[0].of) == (3, 3, 3)
     assert "predicts 3 of 3 wrong cases" in str(found[0])
@@ -39,7 +31,7 @@ def test_one_case_may_fit_several_causes_and_all_together_fit_one() -> None:
 
 @pytest.mark.long
 def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
-    report, other = wrong(1, border=0), wrong(2, border=0)
+    report, other = wrong(1, UNBORDERED), wrong(2, UNBORDERED)
     lucky = replace(report.causes[0], name="luck", whole=True)
     tied = replace(report, causes=(lucky, *report.causes))
     assert not decided(tied)
@@ -50,7 +42,7 @@ def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
 
 
 def test_a_single_case_reads_as_the_diff_does() -> None:
-    report = wrong(1, border=0)
+    report = wrong(1, UNBORDERED)
     found = agreed([report])
     assert [str(row) for row in found] == list(map(str, found_in_order(report)))
     detail = report.causes[0].detail

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from wrong_kernels import CONV, conv
+from seeded import CONV, UNBORDERED
 
 import refsim
 from refsim.bytediff.html import MOST_CELLS, ROWS_SHOWN, render
@@ -34,11 +34,8 @@ def page(actual: PackedBuffer | np.ndarray, title: str = "") -> tuple[str, refsi
 
 
 def bordered() -> np.ndarray:
-    wrong = PackedBuffer(GOOD.desc)
-    wrong.raw[:] = GOOD.raw
-    values = GOOD.kinds() == ByteKind.VALUE
-    wrong.raw[values] = PackedBuffer.pack(conv(BOUND, border=0), GOOD.desc.layout).raw[values]
-    wrong.raw[np.flatnonzero(~values)[0]] ^= 7
+    wrong = UNBORDERED.wrong(BOUND)
+    wrong.raw[np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)[0]] ^= 7
     return wrong.raw
 
 

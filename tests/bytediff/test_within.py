@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from wrong_kernels import CONV, conv
+from seeded import CONV, EXCHANGED, FOLDED_TWICE, TRUNCATED, UNFOLDED, UNSIGNED, Edit
 
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import agreed
@@ -25,20 +25,20 @@ EXPECTED = BOUND.call.expected(BOUND.inputs)
 N, C, H, W = coordinates(EXPECTED.desc)
 CELLS = np.arange(len(EXPECTED.data))
 
-Row = tuple[str, str, str, dict[str, object], np.ndarray]
+Row = tuple[Edit, str, str, np.ndarray]
 ROWS: list[Row] = [
-    ("zero point not folded", "only in lane 3", "lane", {"fold": 0}, CELLS % 4 == 3),
-    ("zero point folded twice", "only at h = 0", "border", {"fold": 2}, H == 0),
-    ("unsigned lanes", "only where the right value is negative", "sign", {"unsigned_w": True}, EXPECTED.data < 0),
-    ("H and W exchanged", "only at c >= 12", "channels", {"exchange": True}, C >= 12),
-    ("zero point not folded", "only at n = 1", "batch", {"fold": 0}, N == 1),
-    ("truncation", "only where w % 2 is 1", "phase", {"rounding": np.trunc}, W % 2 == 1),
+    (UNFOLDED, "only in lane 3", "lane", CELLS % 4 == 3),
+    (FOLDED_TWICE, "only at h = 0", "border", H == 0),
+    (UNSIGNED, "only where the right value is negative", "sign", EXPECTED.data < 0),
+    (EXCHANGED, "only at c >= 12", "channels", C >= 12),
+    (UNFOLDED, "only at n = 1", "batch", N == 1),
+    (TRUNCATED, "only where w % 2 is 1", "phase", W % 2 == 1),
 ]  # fmt: skip
 
 
-def partly(mask: np.ndarray, **bug: object) -> PackedBuffer:
+def partly(mask: np.ndarray, edit: Edit = UNFOLDED) -> PackedBuffer:
     """The buffer of a kernel that has a bug in a region alone."""
-    wrong = PackedBuffer.pack(conv(BOUND, relu="none", **bug), EXPECTED.desc.layout)  # type: ignore[arg-type]
+    wrong = edit.wrong(BOUND)
     made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
     chosen = mask & (EXPECTED.kinds() == ByteKind.VALUE)
     made.data[chosen] = wrong.data[chosen]
@@ -49,13 +49,11 @@ def report_of(actual: PackedBuffer) -> Report:
     return diff(EXPECTED, actual, call=BOUND, limit=2)
 
 
-@pytest.mark.parametrize(("name", "where", "_", "bug", "mask"), ROWS, ids=[f"{r[0]} {r[2]}" for r in ROWS])
-def test_a_cause_holds_in_a_region_alone(
-    name: str, where: str, _: str, bug: dict[str, object], mask: np.ndarray
-) -> None:
-    report = report_of(partly(mask, **bug))
+@pytest.mark.parametrize(("edit", "where", "_", "mask"), ROWS, ids=[f"{r[0].cause} {r[2]}" for r in ROWS])
+def test_a_cause_holds_in_a_region_alone(edit: Edit, where: str, _: str, mask: np.ndarray) -> None:
+    report = report_of(partly(mask, edit))
     assert report.differing >= 8
-    named = [cause for cause in report.causes[:3] if cause.name == name]
+    named = [cause for cause in report.causes[:3] if cause.name == edit.cause]
     assert named and named[0].exact, str(report)
     assert where in str(named[0]) or named[0].where, str(report)
 
@@ -63,7 +61,7 @@ def test_a_cause_holds_in_a_region_alone(
 def test_a_cause_holds_in_rows_that_no_rule_gives() -> None:
     """Another row of each image is right, as where a scratch is written at a wrong row."""
     right = np.isin(H + 100 * N, (1, 103))
-    (cause,) = [c for c in report_of(partly(~right, fold=0)).causes if c.name == "zero point not folded"]
+    (cause,) = [c for c in report_of(partly(~right)).causes if c.name == "zero point not folded"]
     rows = int(H.max() + 1) * 2
     assert cause.exact and f"only in {rows - 2} of {rows} rows of an image" in str(cause), str(cause)
 
@@ -71,19 +69,19 @@ def test_a_cause_holds_in_rows_that_no_rule_gives() -> None:
 def test_slabs_of_few_elements_say_nothing() -> None:
     """Where right and wrong elements are mixed in every row, no choice of rows explains the wrong ones."""
     right = CELLS % 7 == 3
-    found = [c for c in report_of(partly(~right, fold=0)).causes if c.name == "zero point not folded"]
+    found = [c for c in report_of(partly(~right)).causes if c.name == "zero point not folded"]
     assert all("of an image" not in cause.where for cause in found)
 
 
 def test_the_region_is_printed() -> None:
-    report = report_of(partly(CELLS % 4 == 3, fold=0))
+    report = report_of(partly(CELLS % 4 == 3))
     assert "the input's zero point is not subtracted, only in lane 3 (predicts every byte)" in str(report)
     assert report.as_json()["causes"][0]["where"] == "only in lane 3"
     assert "only in lane 3" in render(report)
 
 
 def test_two_regions_at_once() -> None:
-    report = report_of(partly((CELLS % 4 == 3) & (H == 0), fold=0))
+    report = report_of(partly((CELLS % 4 == 3) & (H == 0)))
     first = next(cause for cause in report.causes if cause.name == "zero point not folded")
     assert first.exact and "lane 3" in first.where and "h = 0" in first.where
 
@@ -125,7 +123,7 @@ def test_tiny_cases_never_decide_alone() -> None:
     tiny = Cause("block transposed", "x", 1, 1, 0, whole=True)
     both = Cause("zero point not folded", "y", 1, 1, 0, whole=True)
     large = Cause("zero point not folded", "y", 90, 90, 0, whole=True)
-    other = report_of(partly(H == 0, fold=0))
+    other = report_of(partly(H == 0))
     reports = [
         replace(other, causes=(tiny, both)),
         replace(other, causes=(tiny, both)),

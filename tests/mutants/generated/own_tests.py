@@ -51,10 +51,10 @@ _FILES: dict[str, tuple[str, ...]] = {
     },
     # what these compute for other weights and sums is asked for by defects and by the causes of wrong bytes alone
     **{
-        f"refsim/ops/base/{name}.py": ("tests/bytediff/test_groups.py",)
+        f"refsim/ops/base/{name}.py": ("tests/bytediff/test_edits.py",)
         for name in ("group_linear", "group_weights")
     },
-    "refsim/ops/base/group_linear.py": ("tests/ops/test_group_sums.py", "tests/bytediff/test_groups.py"),
+    "refsim/ops/base/group_linear.py": ("tests/ops/test_group_sums.py", "tests/bytediff/test_edits.py"),
 }
 #: What is tried first of all: what is chosen, whether every element is written, and each by one task.
 _QUICK = {

@@ -1,0 +1,356 @@
+"""Wrong kernels: the right one with one edit, of a line, of what it is launched with, or of what it reads."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
+from refsim.core import index, lanes, qmath
+from refsim.core.buffer import PackedBuffer
+from refsim.core.launch import Launch, Triple
+from refsim.core.rng import Rng
+from refsim.ops import (
+    embedding_q4gsw,
+    linear_dq8ca_q4gsw,
+    linear_q4gsw,
+    q8ta_add,
+    q8ta_clone,
+    q8ta_conv2d_dw,
+    q8ta_conv2d_general,
+    q8ta_conv2d_pw,
+    q8ta_dequantize,
+    q8ta_im2col,
+    q8ta_linear,
+    q8ta_linear_gemv,
+    q8ta_pixel_shuffle,
+    q8ta_quantize,
+    q8ta_relu,
+)
+from refsim.ops.base import epilogue, int4, row_range
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
+from refsim.ops.base.registry import OPS, kernel_of
+
+#: Of a case, so that plain Python takes no second; so many cases are tried until one shows enough.
+MOST_ELEMENTS, CASES, ENOUGH = 500, 60, 24
+Held, Arrays = Mapping[str, int], Mapping[str, np.ndarray]
+Read = Callable[[np.ndarray, Arrays], np.ndarray]
+
+CONV = Case(
+    "q8ta_conv2d_general",
+    dict(
+        in_scale=0.5, in_zp=11, out_scale=1.0, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2),
+        dilation=(1, 2), activation="relu",
+    ),
+    {"x": ((2, 6, 9, 7), "4W4C")}, "4C1W", seed=5, features={"out_channels": 7, "bias": True}, poison=True,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text of a function, which occurs there once, and what a wrong kernel has instead."""
+
+    module: Any
+    function: str
+    right: str
+    wrong: str
+
+    def __str__(self) -> str:
+        return f"{self.wrong} for {self.right}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A bug: the ``cause`` that a diff must name first, and the edit, in one of four ways.
+
+    ``push``: other push words, made of those that the kernel is launched with. ``read``: other words of a buffer.
+    ``reached``: another grid. ``what`` says it in words where no line does.
+    """
+
+    cause: str
+    op: str
+    line: Line | None = None
+    push: Mapping[str, Callable[[Held], int]] = field(default_factory=dict)
+    read: Mapping[str, Read] = field(default_factory=dict)
+    reached: Callable[[Launch], Triple] | None = None
+    what: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cause, in all words for it."""
+        return (self.cause, ALIKE[self.cause]) if self.cause in ALIKE else (self.cause,)
+
+    @property
+    def words(self) -> str:
+        return str(self.line) if self.line is not None else self.what
+
+    def wrong(self, bound: BoundCase) -> PackedBuffer:
+        """The output of a call, by kernels with the edit; as plain Python."""
+        bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+        held: dict[str, Any] = dict(bench.arrays)
+        found = PackedBuffer(bound.call.out)
+        for step in bench.steps:
+            inputs = [ReadWords.of(self._read(name, held)) for name in step.inputs]
+            held[step.output] = self._step(step, inputs)
+        found.words[:] = held[bench.steps[-1].output][: found.words.size]
+        return found
+
+    def _read(self, name: str, held: Arrays) -> np.ndarray:
+        return self.read[name](held[name], held) if name in self.read else held[name]
+
+    def _step(self, step: Step, inputs: list[ReadWords]) -> np.ndarray:
+        kernel, out = kernel_of(step.launch.shader), Out()
+        out.size = step.launch.out.words
+        run = _edited(kernel.run, self.line) if self.line is not None else kernel.run.py_func
+        push = dict(zip(kernel.push.names, step.push, strict=True))
+        push |= {name: value(push) for name, value in self.push.items() if name in push}
+        x, y, z = step.launch.reached if self.reached is None else self.reached(step.launch)
+        with np.errstate(all="ignore"):
+            run((z, y, x), step.spec, tuple(push.values()), *inputs, out)
+        words = np.zeros(out.size, np.int64)
+        for at, value in out.items():
+            if at < out.size:
+                words[at] = int(value) & 0xFFFFFFFF
+        return words.astype(np.uint32).view(np.int32)
+
+    def shown(self) -> tuple[BoundCase, PackedBuffer]:
+        """The first case of the operator that shows enough, and the wrong output."""
+        return max(self._cases(), key=lambda row: _counted(*row))
+
+    def _cases(self) -> Iterator[tuple[BoundCase, PackedBuffer]]:
+        for seed in range(CASES):
+            bound = bind(OPS[self.op].sample(Rng(seed)))
+            if 32 <= bound.call.out.numel <= MOST_ELEMENTS:
+                wrong = self.wrong(bound)
+                yield bound, wrong
+                if _counted(bound, wrong)[0] == 2 * ENOUGH:
+                    return
+
+
+def _counted(bound: BoundCase, wrong: PackedBuffer) -> tuple[int, int]:
+    """How many elements differ and how many values there are, each up to what is enough; and how many bytes differ."""
+    right = bound.call.expected(bound.inputs)
+    differing = np.count_nonzero(right.unpack().view(np.uint8) != wrong.unpack().view(np.uint8))
+    values = min(len(np.unique(wrong.data)), ENOUGH) if differing else 0
+    return min(differing, ENOUGH) + values, np.count_nonzero(right.raw != wrong.raw)
+
+
+@cache
+def _edited(kernel: Any, line: Line) -> Any:
+    """The kernel, and every function of its call tree that leads to the edited one, made again from their source."""
+    made: dict[Any, Any] = {}
+
+    def again(function: Any) -> Any:
+        if function in made:
+            return made[function]
+        made[function] = function
+        source = textwrap.dedent(inspect.getsource(function))
+        here = function.__name__ == line.function and function.__module__ == line.module.__name__
+        assert not here or source.count(line.right) == 1, source
+        space = dict(function.__globals__)
+        names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        changed = here
+        for key in names & space.keys():
+            if inspect.isfunction(space[key]) and space[key].__module__.startswith("refsim."):
+                own = again(space[key])
+                changed, space[key] = changed or own is not space[key], own
+            elif inspect.ismodule(space[key]) and space[key].__name__.startswith("refsim."):
+                functions = {k: v for k, v in vars(space[key]).items() if inspect.isfunction(v)}
+                inner = {k: again(v) for k, v in functions.items() if f"{key}.{k}(" in source}
+                changed |= any(inner[k] is not functions[k] for k in inner)
+                space[key] = SimpleNamespace(**{**vars(space[key]), **inner})
+        if changed:
+            source = source[source.index("def ") :]
+            source = source.replace(line.right, line.wrong) if here else source
+            exec(compile("from __future__ import annotations\n" + source, "<wrong>", "exec"), space)
+            made[function] = space[function.__name__]
+        return made[function]
+
+    return again(kernel.py_func)
+
+
+def line(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
+    return Edit(cause, op, Line(module, function, right, wrong))
+
+
+def kernel(cause: str, module: Any, right: str, wrong: str, op: str = "") -> Edit:
+    """An edit of an operator's own kernel."""
+    return line(cause, op or module.__name__.rpartition(".")[2], module, "kernel", right, wrong)
+
+
+def pushed(cause: str, op: str, what: str, **push: Callable[[Held], int]) -> Edit:
+    return Edit(cause, op, push=push, what=what)
+
+
+def words(cause: str, op: str, what: str, **read: Read) -> Edit:
+    return Edit(cause, op, read=read, what=what)
+
+
+def grid(cause: str, op: str, what: str, reached: Callable[[Launch], Triple]) -> Edit:
+    return Edit(cause, op, reached=reached, what=what)
+
+
+def _whole_groups(launch: Launch) -> Triple:
+    """The grid rounded down to whole workgroups, at least one."""
+    rows = zip(launch.reached, launch.local, launch.tile, strict=True)
+    x, y, z = (max(1, have // (n * t)) * n * t if have > n * t else have for have, n, t in rows)
+    return x, y, z
+
+
+def _bytes(function: Callable[[np.ndarray], np.ndarray]) -> Read:
+    """Words whose four bytes are changed."""
+    return lambda held, _: (
+        np.ascontiguousarray(function(held.view(np.int8).reshape(-1, 4))).view(np.int32).reshape(-1)
+    )
+
+
+def _zeros(held: np.ndarray, _: Arrays) -> np.ndarray:
+    return np.zeros_like(held)
+
+
+def _over_outputs(held: np.ndarray, arrays: Arrays) -> np.ndarray:
+    """Weight sums over the outputs, one for each input: the weights lie [word of inputs][output][input]."""
+    sums = arrays["weight"].view(np.int8).reshape(-1, len(held), 4).sum(1, np.int32)
+    return np.resize(sums.reshape(-1), held.shape)
+
+
+def _none(launch: Launch) -> Triple:
+    return 0, 0, 0
+
+
+#: Words for one and the same edit, of which a diff says either.
+ALIKE = {
+    "lanes exchanged": "lanes rotated", "operands exchanged": "stale or foreign buffer",
+    "stale or foreign buffer": "reduction too short",  # sums of nothing
+    "scale of another group": "group ignored", "bias left out": "channel constants misplaced",
+}  # fmt: skip
+CLAMPED = "clamp(whole + zp, QMIN, QMAX)", "whole + zp"
+
+PAIRS = ("KERNEL", "STRIDE", "PADDING", "DILATION")
+
+#: Every kind of bug of packed int8 kernels that an edit is, by the sections of docs/causes.md.
+EDITS: tuple[Edit, ...] = (
+    # parts are missing, old or foreign
+    grid("nothing written", "q8ta_add", "no invocation ran", _none),
+    grid("last tile missing", "q8ta_conv2d_general", "the grid rounded down to whole workgroups", _whole_groups),
+    kernel("batch ignored", q8ta_conv2d_pw, "w, h, 4 * group * push[IC4], n)", "w, h, 4 * group * push[IC4], 0)"),
+    words("stale or foreign buffer", "q8ta_conv2d_im2col", "the scratch is read before it was written",
+        scratch=_zeros),
+    kernel("padding leaked", q8ta_quantize, "q = zp", "q = 0"),
+    kernel("write out of bounds", q8ta_clone, "out[i] = word", "out[i] = out[i + 4] = word"),
+    # right values at the wrong place
+    kernel("lanes exchanged", q8ta_clone, "insert(word, k, lane", "insert(word, (k + 1) % 4, lane"),
+    kernel("byte order", q8ta_clone, "lane(x_words[at // 4], at % 4)", "lane(x_words[at // 4], 3 - at % 4)"),
+    line("block transposed", "q8ta_clone", index, "intra_block_idx",
+        "outer % outer_block(hashed) * inner_block(hashed) + inner % inner_block(hashed)",
+        "inner % inner_block(hashed) * outer_block(hashed) + outer % outer_block(hashed)"),
+    words("block transposed", "q8ta_conv2d_pw", "blocks of 4 x 4 weights stored untransposed",
+        weight=_bytes(lambda held: held.reshape(-1, 4, 4).swapaxes(1, 2))),
+    kernel("another layout's strides", q8ta_add, "index.word_idx(push, B, b_hash",
+        "index.word_idx(push, B, a_hash"),
+    kernel("H and W exchanged", q8ta_add, "word_idx(push, B, b_hash, w, h,", "word_idx(push, B, b_hash, h, w,"),
+    kernel("C and another dim exchanged", q8ta_pixel_shuffle, "kc * r * r + kh % r * r + kw % r",
+        "kc + (kh % r * r + kw % r) * push[OUT + 2]"),
+    # wrong terms in the sum
+    kernel("stride or dilation", q8ta_conv2d_dw, "j * push[DILATION_W]", "j * push[DILATION_H]"),
+    pushed("stride or dilation", "q8ta_conv2d_general", "stride and dilation exchanged",
+        STRIDE_H=lambda p: p["DILATION_H"], STRIDE_W=lambda p: p["DILATION_W"],
+        DILATION_H=lambda p: p["STRIDE_H"], DILATION_W=lambda p: p["STRIDE_W"]),
+    pushed("H and W exchanged", "q8ta_conv2d_general", "kernel_size exchanged", KERNEL_H=lambda p: p["KERNEL_W"],
+        KERNEL_W=lambda p: p["KERNEL_H"]),
+    pushed("padding offset", "q8ta_conv2d_dw", "padding taken as 0", PADDING_H=lambda p: 0, PADDING_W=lambda p: 0),
+    kernel("edge of the input", q8ta_conv2d_dw, "(ih < push[X + H])", "(ih <= push[X + H])"),
+    kernel("edge of the input", q8ta_conv2d_dw, "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
+    kernel("group ignored", q8ta_conv2d_general, "4 * group * push[IC4], n) if hit", "0, n) if hit"),
+    kernel("reduction too short", q8ta_conv2d_pw, "range(push[IC4])", "range(push[IC4] - 1)"),
+    kernel("reduction too short", q8ta_linear, "range(push[K4])", "range(push[K4] // 2 * 2)"),
+    kernel("reduction too short", q8ta_linear_gemv, "range(push[K4])", "range(push[K4] - 1)"),
+    line("lanes exchanged", "q8ta_linear", lanes, "dot4", "lane(a, 0) * lane(b, 0)", "lane(a, 1) * lane(b, 0)"),
+    line("weights of other channels", "q8ta_linear", lanes, "add_dot4", "dot4(word, w0), acc[1]",
+        "dot4(word, w1), acc[1]"),
+    words("weights in another order", "q8ta_conv2d_dw", "weights stored with the taps backwards",
+        weight=lambda held, _: held[::-1]),
+    kernel("input read at a neighbour", q8ta_linear, "source + k4 * k_step", "source + k4 * k_step + 1"),
+    line("sums of 16 bits", "q8ta_linear", epilogue, "out_word", "total, wsum, weight_scale = acc[k]",
+        "total, wsum, weight_scale = min(max(acc[k], -32768), 32767)"),
+    line("unsigned lanes", "q8ta_linear", lanes, "dot4", "lane(a, 3) * lane(b, 3)",
+        "(lane(a, 3) & 255) * lane(b, 3)"),
+    # wrong constants and zero points
+    line("zero point not folded", "q8ta_conv2d_pw", epilogue, "int_real", "acc - np.int64(in_zp) * wsum", "acc"),
+    line("zero point folded twice", "q8ta_linear", epilogue, "int_real", "acc - np.int64(in_zp) * wsum",
+        "acc - 2 * np.int64(in_zp) * wsum"),
+    pushed("zero point one off", "q8ta_linear", "the input's zero point one too large",
+        IN_ZP=lambda p: p["IN_ZP"] + 1),
+    words("weight sums over the wrong dimension", "q8ta_linear", "weight sums over the outputs",
+        weight_sums=_over_outputs),
+    kernel("border padded with 0", q8ta_im2col, "splat(push[IN_ZP])", "0", "q8ta_conv2d_im2col"),
+    words("channel constants misplaced", "q8ta_linear", "weight sums of the neighbour channel",
+        weight_sums=lambda held, _: np.roll(held, -1)),
+    line("channel constants misplaced", "q8ta_linear", epilogue, "out_word", "sums[oc + k]", "sums[oc + k + 1]"),
+    words("bias left out", "q8ta_linear", "the bias left out", bias=_zeros),
+    line("bias changed", "q8ta_linear", epilogue, "int_real", "weight_scale * in_scale, bias, flags)",
+        "weight_scale * in_scale, bias * in_scale, flags)"),
+    kernel("another tensor's quantization", q8ta_add, "push[B_ZP]", "push[A_ZP]"),
+    line("another tensor's quantization", "q8ta_add", q8ta_add, "_sum", "qb - b_zp", "qb - a_zp"),
+    pushed("known defect of upstream", "q8ta_add", "alpha taken as 1", ALPHA=lambda p: 0x3F800000),
+    kernel("operands exchanged", q8ta_add, "b[index.word_idx(push, B, b_hash", "a[index.word_idx(push, B, b_hash"),
+    line("scale changed", "q8ta_linear", epilogue, "int_real", "weight_scale * in_scale", "weight_scale"),
+    # rounding and ranges
+    line("order of the epilogue", "q8ta_add", q8ta_add, "_sum", "f32(qb - b_zp) * b_scale",
+        "f32(qb) * b_scale - f32(b_zp) * b_scale"),
+    kernel("order of the epilogue", q8ta_dequantize, "f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale",
+        "f32(lane(x_words[at // 4], at % 4)) * scale - f32(push[ZP]) * scale"),
+    line("order of the epilogue", "q8ta_linear", epilogue, "_scaled", "mul_add(t, scale, bias, flags)",
+        "(t + bias) * scale"),
+    line("no clamp", "q8ta_add", qmath, "to_int8", *CLAMPED),
+    line("no clamp", "q8ta_relu", qmath, "to_int8", *CLAMPED),
+    line("no clamp", "q8ta_quantize", qmath, "to_int8", *CLAMPED),
+    line("conversion out of range", "q8ta_quantize", qmath, "to_int32",
+        "(flags >> CONVERT_SHIFT) & CONVERT_MASK == 1", "True"),
+    line("clamp order", "q8ta_quantize", qmath, "to_int8", "np.int32(clamp(whole + zp, QMIN, QMAX))",
+        "np.int32(clamp(whole, QMIN, QMAX) + zp)"),
+    line("clamp bounds", "q8ta_quantize", qmath, "to_int8", "clamp(whole + zp, QMIN, QMAX)",
+        "clamp(whole + zp, QMIN, QMAX - 1)"),
+    line("relu dropped or added", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "np.float32(-1e30))"),
+    line("relu bound", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "-f32(in_zp) * in_scale)"),
+    line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",
+        "return np.floor(y + np.float32(0.5))"),
+    line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",
+        "return np.copysign(np.floor(abs(y) + np.float32(0.5)), y)"),
+    line("truncation", "q8ta_quantize", qmath, "round_half", "return np.rint(y)", "return np.trunc(y)"),
+    line("fused multiply-add", "q8ta_add", qmath, "mul_add", "return a * b + c", "return fused(a, b, c)"),
+    # 4-bit weights in groups
+    line("nibbles read wrong", "linear_q4gsw", int4, "nibble", "- 8", "- 7"),
+    kernel("weights laid out for another kernel", embedding_q4gsw, "halves_place(row, d,",
+        "halves_place(row ^ 4, d,"),
+    kernel("scale of another group", linear_q4gsw, "k4 // push[GROUP4]", "0"),
+    kernel("order of float sums", linear_q4gsw, "lanes, columns, bits = spec[LANES]", "lanes, columns, bits = 1"),
+    kernel("zero point of rows", linear_dq8ca_q4gsw, "acc -= zero * sums", "acc -= 0 * sums"),
+    words("scale of rows", "linear_dq8ca_q4gsw", "the scale of the row before", scale=lambda held,
+        _: np.roll(held, 1)),
+    kernel("scale of another group", embedding_q4gsw, "row * groups + d // group", "row * groups"),
+    line("range of rows", "choose_qparams_affine", row_range, "row_range", "range(row * k, row * k + k)",
+         "range(row * k, row * k + k - 1)"),
+)  # fmt: skip
+
+#: Edits that any convolution takes; several tests need them.
+UNFOLDED = words("zero point not folded", CONV.op, "weight sums of 0", weight_sums=_zeros)
+FOLDED_TWICE = words(
+    "zero point folded twice", CONV.op, "weight sums doubled", weight_sums=lambda held, _: 2 * held
+)
+EXCHANGED = pushed(
+    "H and W exchanged", CONV.op, "the window's pairs exchanged",
+    **{f"{pair}_{a}": lambda p, other=f"{pair}_{b}": p[other] for pair in PAIRS for a, b in ("HW", "WH")},
+)  # fmt: skip
+UNBORDERED = kernel("border padded with 0", q8ta_conv2d_general, "splat(push[IN_ZP])", "0")
+TRUNCATED = line("truncation", CONV.op, qmath, "round_half", "return np.rint(y)", "return np.trunc(y)")
+UNSIGNED = words("unsigned lanes", CONV.op, "x", weight=lambda held, _: held ^ np.int32(-2139062144))

@@ -1,0 +1,70 @@
+"""Each kind of bug, as an edit of a right kernel that ran: a diff names it first, and its place."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import numpy as np
+import pytest
+from seeded import EDITS, Edit, Line
+
+from refsim.bytediff import Cause, diff, search
+from refsim.bytediff.search import run
+from refsim.core.errors import ParameterError
+
+
+@pytest.mark.few(24)
+@pytest.mark.long_search
+@pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.words}" for edit in EDITS])
+def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:
+    bound, wrong = edit.shown()
+    report = diff(bound.call.expected(bound.inputs), wrong, call=bound)
+    first = report.causes[0]
+    assert first.name in edit.names and first.exact, str(report)
+    if edit.line is not None and first.place is not None:
+        assert any(_within(edit.line, at) for at in _places(first)), str(report)
+
+
+def _places(cause: Cause) -> list[tuple[str, int]]:
+    """(file, line) of a cause, and of the edits with the same bytes."""
+    assert cause.place is not None
+    texts = [other.rpartition("(")[2].rstrip(")") for other in cause.place.others]
+    parts = [text.rpartition(":") for text in texts]
+    return [(cause.place.file, cause.place.line), *((file, int(line)) for file, _, line in parts)]
+
+
+def _within(line: Line, place: tuple[str, int]) -> bool:
+    """Whether a place is in the edited function."""
+    function: Any = getattr(line.module, line.function)
+    lines, first = inspect.getsourcelines(getattr(function, "py_func", function))
+    file = f"{line.module.__name__.rpartition('.')[2]}.py"
+    return place[0].endswith(file) and first <= place[1] < first + len(lines)
+
+
+def test_the_kernels_without_an_edit_are_right() -> None:
+    for case in {edit.op: edit for edit in EDITS}.values():
+        right = Edit("", case.op)
+        bound, _ = case.shown()
+        assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), case.op
+
+
+@pytest.mark.parametrize(
+    ("variable", "places"), [("0", None), ("", 0)], ids=["the environment", "places of the kernel"]
+)
+def test_a_search_ends(variable: str, places: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    edit = next(edit for edit in EDITS if edit.op == "q8ta_relu")
+    bound, actual = edit.shown()
+    expected = bound.call.expected(bound.inputs)
+    assert any(cause.place for cause in diff(expected, actual, call=bound).causes)
+    monkeypatch.setenv(search.VARIABLE, variable)
+    if places is not None:
+        monkeypatch.setattr(run, "PLACES_PER_SECOND", places)
+    assert not any(cause.place for cause in diff(expected, actual, call=bound).causes)
+
+
+def test_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text in ("soon", "-1", "nan"):
+        monkeypatch.setenv(search.VARIABLE, text)
+        with pytest.raises(ParameterError, match="REFSIM_SEARCH: is no time"):
+            search.allowed()
