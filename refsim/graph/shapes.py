@@ -203,8 +203,10 @@ def _shapes(
 def _viewed(most: tuple[int, ...], count: int, place: str) -> tuple[int, ...]:
     """The shape of a view with so many elements where the runtime takes it from the bound's: one dim is another."""
     whole = prod(most)
-    for dim, size in enumerate(most):
-        if count % (whole // size) == 0 and count <= whole:
+    if count == whole:
+        return most
+    for dim, size in enumerate(most if count < whole else ()):
+        if count % (whole // size) == 0:
             return (*most[:dim], count * size // whole, *most[dim + 1 :])
     raise GraphError(
         place, "the runtime finds no shape for its view", got=count, need=f"a part of {list(most)}"

@@ -24,6 +24,7 @@ from refsim.exec.sequence import sequence
 from refsim.formats.pte.read import read_pte
 from refsim.graph.interpreter import Event, Observer
 from refsim.graph.scalars import mended
+from refsim.graph.shapes import _viewed
 from refsim.ops.base.target import Target
 from refsim.ops.flat.elementwise import CLAMPED
 from refsim.ops.flat.rows import linear_q4gsw
@@ -213,6 +214,20 @@ def test_a_sum_of_a_smaller_value_and_one_of_the_bound_stops() -> None:
     found = webgpu("sym_in")
     with pytest.raises(GraphError, match="add"):
         found.run([np.zeros((1, 9, 8), np.float32)])
+
+
+def test_a_view_has_all_elements_of_its_input() -> None:
+    """The dim that is another one is the first for which the number of elements comes out even."""
+    shape = _viewed((2, 6, 4), 2 * 6 * 4, "")
+    assert (shape, _viewed((2, 6, 4), 24, ""), _viewed((2, 6, 4), 40, "")) == (
+        (2, 6, 4),
+        (1, 6, 4),
+        (2, 5, 4),
+    )
+    assert _viewed((0, 4), 0, "") == (0, 4)
+    for count in (50, 7):
+        with pytest.raises(GraphError, match="no shape"):
+            _viewed((2, 6, 4), count, "")
 
 
 def test_a_float_operator_is_resized() -> None:
