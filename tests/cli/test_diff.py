@@ -16,6 +16,7 @@ from refsim.bytediff.start import Start
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import PROFILES
 from refsim.golden.named import open_case
+from refsim.ops.q8ta_add import ALPHA_IGNORED
 
 SHAPE = (1, 6, 3, 5)
 
@@ -203,3 +204,18 @@ def test_how_long_to_look_for_a_cause(buffers, monkeypatch: pytest.MonkeyPatch, 
     assert [refsim(*line, *more).status for more in (("--search", 2.5), (), ("--search", 0))] == [1, 1, 1]
     assert asked == [2.5, 7, 0]
     refsim(*line, "--search", -1).refused("-1")
+
+
+def test_a_known_defect_comes_off_before_the_bug_beside_it(tmp_path: Path, refsim) -> None:
+    """A kernel that ignores alpha, as upstream's does, and that takes b's zero point for a's."""
+    case = "q8ta_add/0107"
+    stored = open_case(case)
+    call = stored.bound.call
+    (tmp_path / "a.bin").write_bytes(stored.expected.raw.tobytes())
+    params = replace(call.params, alpha=1.0, b_zp=call.params.a_zp)
+    wrong = replace(call, params=params).expected(stored.bound.inputs)
+    (tmp_path / "b.bin").write_bytes(wrong.raw.tobytes())
+    facts = refsim("diff", tmp_path / "a.bin", tmp_path / "b.bin", "--case", case, "--json").json["report"]
+    first = facts["causes"][0]
+    assert ALPHA_IGNORED.note in facts["pattern"][0]
+    assert (first["name"], first["exact"], first["weak"]) == ("another tensor's quantization", True, False)
