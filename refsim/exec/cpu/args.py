@@ -6,12 +6,29 @@ one place that says which word is which: prepack packs the values by name, the k
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
 import numpy as np
 
-from refsim.exec.cpu.ir import F32, I32, I64, PTR, Function, Value
+from refsim.exec.cpu.ir import F32, I32, I64, PTR, Function, ModuleText, Value
 
 #: Parameters of every kernel that runs tasks: argument block, first task, task after the last, scratch.
 KERNEL_PARAMS = (PTR, I64, I64, PTR)
+
+
+@dataclass(frozen=True)
+class KernelTasks:
+    """The tasks that one call of a kernel runs: from ``begin`` to ``end`` (excluded)."""
+
+    fn: Function
+    begin: Value
+    end: Value
+
+    def each(self, task: Callable[[Value], None]) -> None:
+        """Write what does every one of them, by its number."""
+        self.fn.loop(self.end, task, start=self.begin)
 
 
 class ArgLayout:
@@ -35,6 +52,15 @@ class ArgLayout:
     def index(self, name: str) -> int:
         """Number of a name's word."""
         return self._index[name]
+
+    @contextmanager
+    def kernel(
+        self, module: ModuleText, name: str
+    ) -> Iterator[tuple[Function, LoadedArgs, Value, KernelTasks]]:
+        """Write a kernel of these arguments: gives its function, the arguments read, scratch, and its tasks."""
+        with module.function(name, KERNEL_PARAMS) as fn:
+            block, begin, end, scratch = fn.params
+            yield fn, self.read(fn, block), scratch, KernelTasks(fn, begin, end)
 
     def read(self, fn: Function, block: Value) -> LoadedArgs:
         """Emit the loads of all words at this point of a kernel."""

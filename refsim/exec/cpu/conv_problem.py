@@ -13,14 +13,12 @@ import numpy as np
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import inv_scale
-from refsim.exec.cpu import compiled
 from refsim.exec.cpu.compiled import Variant
 from refsim.exec.cpu.epilogue import CLAMPED, CONST_ROWS, bounds_word, clamp_for, shared_fields, then_for
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments
-from refsim.exec.cpu.nhwc.kernel import pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
-from refsim.exec.cpu.strides import NHWC, PackedStrides, strides_of
+from refsim.exec.cpu.nhwc.prepack import pack_fields, unpack_fields
+from refsim.exec.cpu.strides import NHWC, TO_PIXEL, PackedStrides, strides_of
 from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Epilogue, Family
@@ -133,12 +131,10 @@ class ConvProblem:
 
     def side_fields(self, args: Arguments, isa: Isa, element: str, words: int = 0) -> dict[str, int]:
         """How pixels are packed as ``element``, and the output's bytes unpacked: of any number of words if not said."""
-        return {
-            "pack": compiled.address(pack, kind=self.x.kind, element=element, lanes=isa.lanes, fixed=words),
-            "pack_args": args.address(pack_block(args, self.x, self.in_zp, self.input_dilation)),
-            "unpack": compiled.address(unpack, kind=self.out.kind, fixed=words),
-            "unpack_args": args.address(unpack_block(args, self.out)),
-        }
+        packs = pack_fields(
+            args, self.x, isa, element=element, words=words, zp=self.in_zp, input_dilation=self.input_dilation
+        )
+        return packs | unpack_fields(args, self.out, words=words)
 
     def epilogue_variant(self, **own: Variant) -> dict[str, Variant]:
         """What all epilogues are specialized for; ``own``: a kernel's, in the order of its parameters."""
@@ -180,16 +176,7 @@ class ConvProblem:
 
     def out_fields(self) -> dict[str, int]:
         """Whether the bytes go where they belong at once, and the output's strides."""
-        return {"direct": int(self.out.kind == NHWC), **stride_fields("out", self.out)}
-
-
-def stride_fields(name: str, side: PackedStrides) -> dict[str, int]:
-    """The distances of images, rows and pixels of a tensor, in bytes."""
-    return {
-        f"{name}_image": side.image_stride,
-        f"{name}_row": side.row_stride,
-        f"{name}_pixel": side.pixel_stride,
-    }
+        return {"direct": int(self.out.kind == NHWC), **self.out.fields("out_{}", TO_PIXEL)}
 
 
 def conv_problem(call: Call) -> ConvProblem:

@@ -10,7 +10,7 @@ import numpy as np
 from refsim.core.buffer import surrounded
 from refsim.core.errors import ParameterError
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.ir import ModuleText, Value
 
 #: Bytes of a line of the caches. Parts of a scratch begin at one, so that no vector lies across two.
@@ -153,9 +153,7 @@ _PARTS = ArgLayout("count", "parts", "round_tasks")
 
 def parts(module: ModuleText, name: str) -> None:
     """Write the kernel whose tasks are those of some jobs, in rounds: some tasks of each job, then the next ones."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = _PARTS.read(fn, block)
+    with _PARTS.kernel(module, name) as (fn, a, scratch, tasks):
 
         def task(t: Value) -> None:
             turn, number = t // a.round_tasks, t % a.round_tasks
@@ -173,7 +171,7 @@ def parts(module: ModuleText, name: str) -> None:
 
             fn.loop(a.count, part, [fn.i64(0)])
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def combine(jobs: Sequence[Job], rounds: int = 1) -> Job:

@@ -91,7 +91,8 @@ class RouteContext:
 
 Takes = Callable[[OpSpec], bool]
 WhyNot = Callable[[RouteContext], str | None]
-Lower = Callable[[RouteContext], tuple[Job, ...]]
+Made = Job | tuple[Job, ...]
+Lower = Callable[[RouteContext], Made]
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class RouteChoice:
         if self.rule is None:
             return None
         with doing.noted(f"while {_told(self.context.call)} was prepared for the native route {self.route}"):
-            return self.rule.lower(self.context)
+            made = self.rule.lower(self.context)
+            return (made,) if isinstance(made, Job) else made
 
 
 def _told(call: Call) -> str:
@@ -200,18 +202,29 @@ DOTS: Mapping[str, Callable[[Isa], Dot]] = {
 }
 
 
+def _asked(why_not: Callable[[Call], str | None]) -> WhyNot:
+    """A reason that the call alone says."""
+    return lambda ctx: why_not(ctx.call)
+
+
+def _made(lower: Callable[[Call, Isa], Made]) -> Lower:
+    """What is made of the call alone."""
+    return lambda ctx: lower(ctx.call, ctx.isa)
+
+
+def _problem(lower: Callable[..., Job], **how: bool | int) -> Lower:
+    """What is made of a convolution problem."""
+    return lambda ctx: lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads, **how)
+
+
 def _gemm(route: str) -> Lower:
     """The matrix product of a route."""
-    return lambda ctx: (gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, DOTS[route](ctx.isa), ctx.threads),)
+    return lambda ctx: gemm.lower(ctx.call.op.name, ctx.conv, ctx.isa, DOTS[route](ctx.isa), ctx.threads)
 
 
 def _amx_why_not(ctx: RouteContext) -> str | None:
     reason = tiles.lacking(ctx.isa) if ctx.elsewhere else tiles.why_not(ctx.isa)
     return reason or (None if ctx.forced else amx.slower(ctx.conv, ctx.isa))
-
-
-def _amx(emulated: bool) -> Lower:
-    return lambda ctx: (amx.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads, emulated),)
 
 
 def _gemm8_why_not(ctx: RouteContext) -> str | None:
@@ -227,7 +240,7 @@ def _winograd(m: int) -> tuple[WhyNot, Lower]:
         reason = winograd.why_not(ctx.conv, m)
         return reason or (None if ctx.forced else winograd.slower(ctx.conv, ctx.isa, m))
 
-    return why_not, lambda ctx: (winograd.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads, m),)
+    return why_not, _problem(winograd.lower, m=m)
 
 
 def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, Lower]:
@@ -237,12 +250,12 @@ def _found(find: Callable[[RouteContext], Elementwise | str]) -> tuple[WhyNot, L
         found = find(ctx)
         return found if isinstance(found, str) else None
 
-    def lower(ctx: RouteContext) -> tuple[Job, ...]:
+    def lower(ctx: RouteContext) -> Job:
         found = find(ctx)
         assert not isinstance(found, str)
         if ctx.table is not None:
             found = lut.then(found, ctx.table)
-        return (elementwise.lower(found, ctx.isa),)
+        return elementwise.lower(found, ctx.isa)
 
     return why_not, lower
 
@@ -272,18 +285,13 @@ def _steps(ctx: RouteContext) -> tuple[Job, ...]:
 
 
 RULES: tuple[RouteRule, ...] = (
-    RouteRule(
-        "depthwise",
-        _of(Family.DEPTHWISE),
-        _always,
-        lambda ctx: (depthwise.lower(ctx.call.op.name, ctx.conv, ctx.isa, ctx.threads),),
-    ),
-    RouteRule(AMX, _multiplies, _amx_why_not, _amx(emulated=False)),
+    RouteRule("depthwise", _of(Family.DEPTHWISE), _always, _problem(depthwise.lower)),
+    RouteRule(AMX, _multiplies, _amx_why_not, _problem(amx.lower, emulated=False)),
     RouteRule(
         AMX_EMULATED,
         _multiplies,
         lambda ctx: None if ctx.forced else "slow: only where it is asked for",
-        _amx(emulated=True),
+        _problem(amx.lower, emulated=True),
     ),
     RouteRule("winograd4", _MATRIX, *_winograd(4)),
     RouteRule("winograd2", _MATRIX, *_winograd(2)),
@@ -295,71 +303,37 @@ RULES: tuple[RouteRule, ...] = (
     ),
     RouteRule("gemm8", _multiplies, _gemm8_why_not, _gemm("gemm8")),
     RouteRule("gemm", _multiplies, _always, _gemm("gemm")),
-    RouteRule(
-        "groups",
-        _of(Family.GROUP_LINEAR),
-        lambda ctx: groups.why_not(ctx.call),
-        lambda ctx: groups.lower(ctx.call, ctx.isa),
-    ),
-    RouteRule("row_range", _of(Family.ROW_RANGE), _always, lambda ctx: (groups.ranges(ctx.call, ctx.isa),)),
+    RouteRule("groups", _of(Family.GROUP_LINEAR), _asked(groups.why_not), _made(groups.lower)),
+    RouteRule("row_range", _of(Family.ROW_RANGE), _always, _made(groups.ranges)),
     RouteRule(
         "float_groups",
         _nibbles(Family.WEIGHT_ONLY),
         lambda ctx: groups.floats_why_not(ctx.call, ctx.isa),
-        lambda ctx: (groups.floats(ctx.call, ctx.isa),),
+        _made(groups.floats),
         profiles=True,
     ),
-    RouteRule(
-        "lookup",
-        _nibbles(Family.LOOKUP),
-        _always,
-        lambda ctx: (groups.lookup(ctx.call, ctx.isa),),
-        profiles=True,
-    ),
+    RouteRule("lookup", _nibbles(Family.LOOKUP), _always, _made(groups.lookup), profiles=True),
     RouteRule(LUT, _affine(2), *_found(lambda ctx: ctx.lut)),
     RouteRule(FMA, _sums, *_found(lambda ctx: ctx.fma)),
     RouteRule(
         LINEAR,
         _in_place,
         lambda ctx: elementwise.linear_why_not(ctx.elementwise),
-        lambda ctx: (elementwise.linear(ctx.elementwise, ctx.isa),),
+        lambda ctx: elementwise.linear(ctx.elementwise, ctx.isa),
     ),
-    RouteRule(
-        "repack",
-        _MOVES,
-        lambda ctx: relayout.repack_why_not(ctx.call),
-        lambda ctx: (relayout.repack(ctx.call),),
-    ),
+    RouteRule("repack", _MOVES, _asked(relayout.repack_why_not), lambda ctx: relayout.repack(ctx.call)),
     RouteRule(
         VIA_NHWC,
         _affine(2),
         lambda ctx: elementwise.via_nhwc_why_not(ctx.elementwise),
-        lambda ctx: (elementwise.via_nhwc(ctx.elementwise, ctx.isa),),
+        lambda ctx: elementwise.via_nhwc(ctx.elementwise, ctx.isa),
     ),
     RouteRule(
-        "transpose",
-        _MOVES,
-        lambda ctx: relayout.transpose_why_not(ctx.call),
-        lambda ctx: (relayout.transpose(ctx.call),),
+        "transpose", _MOVES, _asked(relayout.transpose_why_not), lambda ctx: relayout.transpose(ctx.call)
     ),
-    RouteRule(
-        "contiguous",
-        _QUANTIZERS,
-        lambda ctx: quantize.contiguous_why_not(ctx.call),
-        lambda ctx: (quantize.contiguous(ctx.call, ctx.isa),),
-    ),
-    RouteRule(
-        "strided",
-        _QUANTIZERS,
-        lambda ctx: quantize.strided_why_not(ctx.call),
-        lambda ctx: (quantize.strided(ctx.call, ctx.isa),),
-    ),
-    RouteRule(
-        "via_4c",
-        _QUANTIZERS,
-        lambda ctx: quantize.via_4c_why_not(ctx.call),
-        lambda ctx: quantize.via_4c(ctx.call, ctx.isa),
-    ),
+    RouteRule("contiguous", _QUANTIZERS, _asked(quantize.contiguous_why_not), _made(quantize.contiguous)),
+    RouteRule("strided", _QUANTIZERS, _asked(quantize.strided_why_not), _made(quantize.strided)),
+    RouteRule("via_4c", _QUANTIZERS, _asked(quantize.via_4c_why_not), _made(quantize.via_4c)),
     RouteRule("steps", _in_steps, _steps_why_not, _steps),
 )
 

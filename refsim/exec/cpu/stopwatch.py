@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.ir import I32, ModuleText
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.step import PlanStep
@@ -19,9 +19,8 @@ _ARGS = ArgLayout("clock", "at")
 
 def stamp(module: ModuleText, name: str) -> None:
     """Write the kernel that stores the time of a clock, as seconds and nanoseconds (int64 each)."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        args = _ARGS.read(fn, fn.params[0])
-        fn.call("clock_gettime", I32, args.i32("clock"), args.pointer("at"))
+    with _ARGS.kernel(module, name) as (fn, a, _, _):
+        fn.call("clock_gettime", I32, a.i32("clock"), a.pointer("at"))
 
 
 class TimedSteps:

@@ -7,6 +7,7 @@ linear operator over 4H4W therefore has its inputs (W) as channels and its rows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from refsim.core.layout import C, H, N, W
@@ -16,6 +17,9 @@ from refsim.core.tensor import TensorDesc
 NHWC = "nhwc"  # the next channel word of the same pixel (4C, 4W)
 TILED = "tiled"  # the same word of the next pixel, in blocks of four pixels (4W4C, 4H4W)
 PLANAR = "planar"  # the same word of the next pixel, for a whole row (4C1W)
+
+#: All strides, and those that tell where a pixel lies in which channels are neighbours.
+STRIDES, TO_PIXEL = ("image", "row", "pixel4", "pixel", "word"), ("image", "row", "pixel")
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,10 @@ class PackedStrides:
     @property
     def words(self) -> int:
         return -(-self.channels // 4)
+
+    def fields(self, name: str, strides: Sequence[str] = STRIDES) -> dict[str, int]:
+        """Strides as a kernel reads them: in ``name`` the braces stand for which it is."""
+        return {name.format(which): getattr(self, f"{which}_stride") for which in strides}
 
 
 def strides_of(desc: TensorDesc) -> PackedStrides:

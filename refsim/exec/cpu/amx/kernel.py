@@ -19,7 +19,7 @@ from refsim.exec.cpu.amx.tiles import (
     Tiles,
     emulation,
 )
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.block import BlockTask
 from refsim.exec.cpu.ir import I32, I64, PTR, VOID, Function, ModuleText, Value, vec
@@ -69,9 +69,7 @@ def amx(
         emulation(module, name)
     panel = COLUMNS * b_tiles
     words = panel if float_out else panel // 4
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = AMX.read(fn, block)
+    with AMX.kernel(module, name) as (fn, a, scratch, tasks):
         tiles: Tiles = Emulated(fn, name, scratch + a.at_registers) if emulated else Real(fn)
         shapes = Shapes(a_tiles, b_tiles)
         requant = Requant(fn, a, COLUMNS, clamp, float_zp, then)
@@ -160,7 +158,7 @@ def amx(
             fn.loop((last > first).select(rounds + 1, 0), step, [first, zero, first, zero])
 
         tiles.configure(a.pointer("config"))
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
         tiles.release()
 
 

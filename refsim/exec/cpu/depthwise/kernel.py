@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, DPBUSD, Dot, dpbusd, madd_pairs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.ir import I8, I16, I32, Function, ModuleText, Value, vec
@@ -100,9 +100,7 @@ def depthwise(
     pixels = pixels_together(kind, taps_h, extent_w, stride_w)
     size = 4 * lanes  # of a vector, in bytes
     own = size // ranges  # channels of a group
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = DEPTHWISE.read(fn, block)
+    with DEPTHWISE.kernel(module, name) as (fn, a, scratch, tasks):
         requant = Requant(fn, a, lanes, clamp, float_zp, then)
         border = fn.load(a.pointer("border"), vec(I8, own))
 
@@ -244,7 +242,7 @@ def depthwise(
 
             fn.when(direct, lambda: None, spill)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _step(fn: Function, dot: Dot, total: Value, k4: Value, weight: Value) -> Value:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows, stride_fields
+from refsim.exec.cpu.conv_problem import ConvProblem, constant_rows
 from refsim.exec.cpu.depthwise import kernel
 from refsim.exec.cpu.depthwise.kernel import k4s_for, parities, pixels_together, taps_of_k4
 from refsim.exec.cpu.dot import DPBUSD, MADDWD, Dot
@@ -21,7 +21,7 @@ from refsim.exec.cpu.job import Arguments, Job, combine
 from refsim.exec.cpu.narrow import VECTORS, order
 from refsim.exec.cpu.nhwc.kernel import S8
 from refsim.exec.cpu.runner import makespan
-from refsim.exec.cpu.strides import NHWC
+from refsim.exec.cpu.strides import NHWC, TO_PIXEL
 
 #: A task's region of an input that has to be packed: about this much, so that it stays in near caches.
 REGION_BYTES = 48 * 1024
@@ -148,8 +148,8 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups,
     block = args.block(
         kernel.DEPTHWISE,
         {"x": "x", "out": "out"},
-        **stride_fields("x", conv.x),
-        **stride_fields("out", conv.out),
+        **conv.x.fields("x_{}", TO_PIXEL),
+        **conv.out.fields("out_{}", TO_PIXEL),
         height=conv.x.rows,
         width=conv.x.pixels,
         out_h=conv.out.rows,

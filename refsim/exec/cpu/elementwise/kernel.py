@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT, OF_PAIRS, gather, lookup
 from refsim.exec.cpu.epilogue import RANGE, Requant
 from refsim.exec.cpu.ir import I1, I8, I32, VOID, Function, ModuleText, Value, vec
@@ -157,12 +157,10 @@ def _over(
 
 def linear(module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for equal layouts without padding."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = LINEAR.read(fn, block)
+    with LINEAR.kernel(module, name) as (fn, a, _, tasks):
         inputs = [a.pointer("a"), a.pointer("b")][: INPUTS[op]]
-        first = begin * a.words_per_task
-        last = (end * a.words_per_task).min(a.words)
+        first = tasks.begin * a.words_per_task
+        last = (tasks.end * a.words_per_task).min(a.words)
         if op == COPY:
             at = first * 4
             size = ((last - first) * 4).max(0)
@@ -176,25 +174,21 @@ def linear(module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, pa
 
 def repeated(module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool) -> None:
     """Write the kernel for pixels that all meet the same one."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = REPEATED.read(fn, block)
+    with REPEATED.kernel(module, name) as (fn, a, _, tasks):
         done = operation(fn, a, op, lanes, clamp, packs)
 
         def pixel(p: Value) -> None:
             at = p * (a.words * 4)
             _over(fn, done, [a.pointer("a") + at, a.pointer("b")], a.pointer("out") + at, 0, a.words)
 
-        fn.loop((end * a.pixels_per_task).min(a.pixels), pixel, start=begin * a.pixels_per_task)
+        fn.loop((tasks.end * a.pixels_per_task).min(a.pixels), pixel, start=tasks.begin * a.pixels_per_task)
 
 
 def via_nhwc(
     module: ModuleText, name: str, *, op: str, lanes: int, clamp: str, packs: bool, shuffle: bool
 ) -> None:
     """Write the kernel for any layouts; with `shuffle`, channels become 2x2 pixels at the end."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = VIA_NHWC.read(fn, block)
+    with VIA_NHWC.kernel(module, name) as (fn, a, scratch, tasks):
         done = None if op == COPY else operation(fn, a, op, lanes, clamp, packs)
         buffers = [scratch, scratch + a.at_b][: INPUTS[op]]
 
@@ -227,7 +221,7 @@ def via_nhwc(
             else:
                 write(row0, height, a.width, scratch)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _mask_last_word(fn: Function, a: LoadedArgs, at: Value, pixels: Value) -> None:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from refsim.core.layout import C
+from refsim.core.layout import PACKED_4W, C
 from refsim.core.qmath import inv_scale
 from refsim.core.tensor import TensorDesc
 from refsim.exec.cpu import compiled
@@ -18,8 +18,7 @@ from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.epilogue import RANGE, clamp_for, shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.nhwc.prepack import pack_fields, unpack_fields
 from refsim.exec.cpu.strides import NHWC, strides_of
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
@@ -215,19 +214,8 @@ def linear(e: Elementwise, isa: Isa) -> Job:
 
 def copied(nbytes: int, source: str, to: str, isa: Isa) -> Job:
     """One job that copies whole words from a buffer to another."""
-    values = _UNUSED | shared_fields(np.float32(1.0), 0, relu=False)
-    args = Arguments()
-    block = args.block(
-        kernel.LINEAR,
-        {"a": source, "out": to},
-        words=nbytes // 4,
-        words_per_task=WORDS_PER_TASK,
-        b=0,
-        luts=0,
-        **values,
-    )
-    entry = compiled.address(kernel.linear, op=COPY, lanes=isa.lanes, clamp=RANGE, packs=isa.packs)
-    return args.job("copy", entry, block, -(-nbytes // 4 // WORDS_PER_TASK))
+    words = TensorDesc((1, 1, 1, nbytes), PACKED_4W)
+    return linear(Elementwise("copy", {source: words}, words, COPY, RANGE, _AS_THEY_ARE), isa).renamed(out=to)
 
 
 def via_nhwc_why_not(e: Elementwise) -> str | None:
@@ -251,20 +239,15 @@ def via_nhwc(e: Elementwise, isa: Isa) -> Job:
     per_task = max(1, min(x.rows, ROW_BYTES // row_bytes))
     size = -(-per_task * row_bytes // 64) * 64 + 64  # a shuffle reads a little beyond the last pixel
     args = Arguments()
-    packed = {}
+    packed: dict[str, int] = {}
     for letter, name in zip("ab", [*names, names[0]], strict=False):
-        source = strides_of(e.inputs[name])
-        packed[f"pack_{letter}"] = compiled.address(
-            pack, kind=source.kind, element=S8, lanes=isa.lanes, fixed=0
-        )
-        packed[f"pack_{letter}_args"] = args.address(pack_block(args, source, 0, (1, 1), name))
+        packed |= pack_fields(args, strides_of(e.inputs[name]), isa, name=f"pack_{letter}", buffer=name)
     spare = out.words * 4 - out.channels
     block = args.block(
         kernel.VIA_NHWC,
         {},
         **packed,
-        unpack=compiled.address(unpack, kind=out.kind, fixed=0),
-        unpack_args=args.address(unpack_block(args, out)),
+        **unpack_fields(args, out),
         height=x.rows,
         width=x.pixels,
         words=x.words,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import DOTS, MADDUBS, STEP_BYTES, Dot, accumulate, weights_at
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.block import BlockTask
@@ -56,9 +56,7 @@ def gemm(
     """
     panel = lanes * vectors
     words = panel if float_out else panel // 4
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = GEMM.read(fn, block)
+    with GEMM.kernel(module, name) as (fn, a, scratch, tasks):
         requant = Requant(fn, a, lanes, clamp, float_zp, then)
         pixels, taps, spilled = (scratch + at for at in (a.at_pixels, a.at_taps, a.at_bytes))
 
@@ -135,7 +133,7 @@ def gemm(
 
             fn.loop(last, each_panel, start=first)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _sums(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.ir import F32, I8, I32, I64, Function, ModuleText, Value, vec
 from refsim.ops.base.group_linear import BLOCK
 from refsim.ops.base.int4 import ZERO
@@ -35,9 +35,7 @@ _MAGIC, _MAGIC_BITS = 12582912.0, 0x4B400000
 
 def differences(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: q - zp of every value; tasks are rows."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _scratch = fn.params
-        a = DIFFERENCES.read(fn, block)
+    with DIFFERENCES.kernel(module, name) as (fn, a, _, tasks):
 
         def row(r: Value) -> None:
             inverse = fn.const(1.0, F32) / fn.load(a.pointer("scale") + r * 4, F32)
@@ -54,7 +52,7 @@ def differences(module: ModuleText, name: str, *, lanes: int) -> None:
 
             fn.loop_vectors(a.k, lanes, some)
 
-        fn.loop(end, row, start=begin)
+        tasks.each(row)
 
 
 def _pair(fn: Function, at: Value, lanes: int) -> tuple[Value, Value]:
@@ -79,9 +77,7 @@ TotalsOf = Callable[[Function, LoadedArgs, Value, Value, list[Value], list[Value
 
 def _in_strips(module: ModuleText, name: str, lanes: int, rows: int, bias: bool, totals_of: TotalsOf) -> None:
     """Write a kernel that adds up ``rows`` rows at a time, for a strip of outputs; tasks are strips."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = SUMS.read(fn, block)
+    with SUMS.kernel(module, name) as (fn, a, scratch, tasks):
 
         def strip(t: Value) -> None:
             first = t * lanes
@@ -100,7 +96,7 @@ def _in_strips(module: ModuleText, name: str, lanes: int, rows: int, bias: bool,
 
             fn.loop(a.rows, some, step=rows)
 
-        fn.loop(end, strip, start=begin)
+        tasks.each(strip)
 
 
 def many_rows(module: ModuleText, name: str, *, lanes: int, bias: bool) -> None:
@@ -187,9 +183,7 @@ def single_row(
 
     Scratch holds the sums of the ``tree`` lanes of the definition, a vector of outputs each.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = SUMS.read(fn, block)
+    with SUMS.kernel(module, name) as (fn, a, scratch, tasks):
         kind = vec(F32, lanes)
         step = 4 * lanes
 
@@ -230,7 +224,7 @@ def single_row(
 
             fn.loop(a.rows, row)
 
-        fn.loop(end, strip, start=begin)
+        tasks.each(strip)
 
 
 # --- rows of a table ---------------------------------------------------------------------------------------
@@ -241,9 +235,7 @@ def lookup(module: ModuleText, name: str, *, lanes: int, even: bool) -> None:
 
     ``even``: a group has an even number of elements, so that it begins with a whole byte.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _scratch = fn.params
-        a = LOOKUP.read(fn, block)
+    with LOOKUP.kernel(module, name) as (fn, a, _, tasks):
 
         def row(r: Value) -> None:
             number = fn.load(a.pointer("indices") + r * 4, I32).sext(I64)
@@ -280,7 +272,7 @@ def lookup(module: ModuleText, name: str, *, lanes: int, even: bool) -> None:
 
             fn.when(number.compare("ult", a.rows), found, none)
 
-        fn.loop(end, row, start=begin)
+        tasks.each(row)
 
 
 # --- scales and zero points --------------------------------------------------------------------------------
@@ -320,23 +312,19 @@ def _scaled(fn: Function, x: Value, k: Value, width: Value, lanes: int) -> tuple
 
 def row_scales(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: the scale of every row; tasks are rows."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _scratch = fn.params
-        a = RANGE.read(fn, block)
+    with RANGE.kernel(module, name) as (fn, a, _, tasks):
         width = (a.i32("qmax") - a.i32("qmin")).to_f32()
 
         def row(r: Value) -> None:
             s, _lo, _hi = _scaled(fn, a.pointer("x") + r * a.k * 4, a.k, width, lanes)
             fn.store(s, a.pointer("out") + r * 4)
 
-        fn.loop(end, row, start=begin)
+        tasks.each(row)
 
 
 def row_zero_points(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: the zero points of rows, four to a word; tasks are words."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _scratch = fn.params
-        a = RANGE.read(fn, block)
+    with RANGE.kernel(module, name) as (fn, a, _, tasks):
         low, high = a.i32("qmin").to_f32(), a.i32("qmax").to_f32()
         width = (a.i32("qmax") - a.i32("qmin")).to_f32()
         zero = fn.const(0.0, F32)
@@ -359,4 +347,4 @@ def row_zero_points(module: ModuleText, name: str, *, lanes: int) -> None:
 
             fn.loop(4, byte)
 
-        fn.loop(end, word, start=begin)
+        tasks.each(word)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import reduce
 
 from refsim.aten.reduce import WORKERS
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import Requant
 from refsim.exec.cpu.ir import F32, I8, Function, ModuleText, Value, vec
@@ -58,9 +58,7 @@ def maxpool(module: ModuleText, name: str, *, size: int, taps_h: int, taps_w: in
     ``taps_h``, ``taps_w``: of windows without gaps, of each of which some tap is in the image. A tap beside it may be
     the nearest one in the image then, which the window has too. Else 0, and taps in the image are found in loops.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = MAXPOOL.read(fn, block)
+    with MAXPOOL.kernel(module, name) as (fn, a, _, tasks):
         least = fn.const(-128, vec(I8, size))
 
         def task(t: Value) -> None:
@@ -103,7 +101,7 @@ def maxpool(module: ModuleText, name: str, *, size: int, taps_h: int, taps_w: in
 
             fn.loop(a.out_w, whole if taps_h else pixel)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def mean(module: ModuleText, name: str, *, lanes: int, vectors: int, bounded: bool, clamp: str) -> None:
@@ -111,9 +109,7 @@ def mean(module: ModuleText, name: str, *, lanes: int, vectors: int, bounded: bo
 
     ``bounded``: real values are clamped to [least, most] first.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = MEAN.read(fn, block)
+    with MEAN.kernel(module, name) as (fn, a, _, tasks):
         requant = Requant(fn, a, lanes, clamp)
         count, least, most = (a.f32(name).splat(lanes) for name in ("count", "least", "most"))
 
@@ -146,4 +142,4 @@ def mean(module: ModuleText, name: str, *, lanes: int, vectors: int, bounded: bo
 
             _chunks(fn, a.bytes, lanes * vectors, chunk, first, (first + a.part).min(a.bytes))
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from refsim.exec.cpu import compiled
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.ir import F32, ModuleText, Value
 from refsim.exec.cpu.job import Arguments
 from refsim.exec.cpu.thread_pool import JobList
@@ -26,9 +26,7 @@ ROWS = 16
 
 def plain_mean(module: ModuleText, name: str, *, size: int) -> None:
     """Write the kernel for `size` rows at once."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = ARGS.read(fn, block)
+    with ARGS.kernel(module, name) as (fn, a, _, tasks):
 
         def task(t: Value) -> None:
             first = (t * size).min(a.rows - size)
@@ -42,7 +40,7 @@ def plain_mean(module: ModuleText, name: str, *, size: int) -> None:
             for row, total in enumerate(totals):
                 fn.store(total / a.f32("count"), a.pointer("out") + (first + row) * 4)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 class PlainMean:

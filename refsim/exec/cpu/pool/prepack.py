@@ -20,7 +20,7 @@ from refsim.exec.cpu.epilogue import clamp_for, shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
 from refsim.exec.cpu.pool import kernel
-from refsim.exec.cpu.strides import NHWC, strides_of
+from refsim.exec.cpu.strides import NHWC, TO_PIXEL, strides_of
 from refsim.ops.base.spec import Call
 
 
@@ -72,12 +72,8 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         out_h=made.rows,
         out_w=made.pixels,
         **_pairs(kernel=window.kernel, stride=window.stride, pad=window.padding, dilation=window.dilation),
-        x_image=side.image_stride,
-        x_row=side.row_stride,
-        x_pixel=side.pixel_stride,
-        out_image=made.image_stride,
-        out_row=made.row_stride,
-        out_pixel=made.pixel_stride,
+        **side.fields("x_{}", TO_PIXEL),
+        **made.fields("out_{}", TO_PIXEL),
     )
     taps_h, taps_w = window.kernel if _all_in_reach(window) else (0, 0)
     job = arguments.job(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import reduce
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.elementwise.kernel import real
 from refsim.exec.cpu.epilogue import FULL, Requant
 from refsim.exec.cpu.ir import F32, I8, I32, Function, ModuleText, Value, vec
@@ -40,9 +40,7 @@ def _lanes_below(fn: Function, lanes: int, count: Value) -> Value:
 
 def quantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: floats to NHWC scratch, then `move` (an `unpack`) lays them out."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = CONTIGUOUS.read(fn, block)
+    with CONTIGUOUS.kernel(module, name) as (fn, a, scratch, tasks):
         requant = Requant(fn, a, lanes, FULL)
         zp = a.i32("zp").splat(lanes)
 
@@ -71,14 +69,12 @@ def quantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
                 image, row0, height, zero, a.columns, zero, a.words, scratch, a.words * 4, a.columns * a.words * 4,
             )  # fmt: skip
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def dequantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
     """Write the kernel: `move` (a `pack`) brings the bytes to NHWC scratch, then they become floats."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = CONTIGUOUS.read(fn, block)
+    with CONTIGUOUS.kernel(module, name) as (fn, a, scratch, tasks):
 
         def task(t: Value) -> None:
             image, row0 = t // a.row_blocks, t % a.row_blocks * a.rows_per_task
@@ -110,14 +106,12 @@ def dequantize_contiguous(module: ModuleText, name: str, *, lanes: int) -> None:
 
             fn.loop(height, row)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def quantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str, packs: bool) -> None:
     """Write the kernel; tasks are rows. ``packs``: bytes are narrowed by instructions of x86."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = STRIDED.read(fn, block)
+    with STRIDED.kernel(module, name) as (fn, a, scratch, tasks):
         requant = Requant(fn, a, lanes, FULL)
         zps = (a.i32("zp") & 255) * 0x01010101
 
@@ -143,7 +137,7 @@ def quantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str, pa
 
             fn.loop(a.words, lambda c: fn.loop(a.columns, lambda w: piece(c, w), step=lanes))
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _words(requant: Requant, reals: list[Value], packs: bool) -> Value:
@@ -196,9 +190,7 @@ def _store_words(
 
 def dequantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str) -> None:
     """Write the kernel; tasks are rows."""
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = STRIDED.read(fn, block)
+    with STRIDED.kernel(module, name) as (fn, a, _, tasks):
 
         def task(t: Value) -> None:
             image, row = t // a.height, t % a.height
@@ -222,7 +214,7 @@ def dequantize_strided(module: ModuleText, name: str, *, lanes: int, kind: str) 
 
             fn.loop(a.words, channel_word)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _load_words(fn: Function, a: LoadedArgs, kind: str, count: int, at: Value, w: Value) -> Value:

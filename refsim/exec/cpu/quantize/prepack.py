@@ -13,8 +13,7 @@ from refsim.exec.cpu import compiled
 from refsim.exec.cpu.epilogue import shared_fields
 from refsim.exec.cpu.isa import Isa
 from refsim.exec.cpu.job import Arguments, Job
-from refsim.exec.cpu.nhwc.kernel import S8, pack, unpack
-from refsim.exec.cpu.nhwc.prepack import pack_block, unpack_block
+from refsim.exec.cpu.nhwc.prepack import pack_fields, unpack_fields
 from refsim.exec.cpu.quantize import kernel
 from refsim.exec.cpu.relayout.prepack import column_strides, transpose_job
 from refsim.exec.cpu.strides import TILED, strides_of
@@ -68,19 +67,14 @@ def contiguous(call: Call, isa: Isa) -> Job:
     row_bytes = columns * side.words * 4
     per_task = max(1, min(side.rows, ROW_BYTES // row_bytes))
     args = Arguments()
-    if quantizes:
-        move, move_args = compiled.address(unpack, kind=side.kind, fixed=0), unpack_block(args, side)
-    else:
-        move = compiled.address(pack, kind=side.kind, element=S8, lanes=isa.lanes, fixed=0)
-        move_args = pack_block(args, side, 0, (1, 1))
+    move = unpack_fields(args, side, name="move") if quantizes else pack_fields(args, side, isa, name="move")
     block = args.block(
         kernel.CONTIGUOUS,
         {"real": "x" if quantizes else "out"},
         real_image=strides[N],
         real_row=strides[row_dim],
         real_pixel=strides[layout.outer],
-        move=move,
-        move_args=args.address(move_args),
+        **move,
         height=side.rows,
         width=side.pixels,
         columns=columns,
@@ -114,11 +108,7 @@ def strided(call: Call, isa: Isa) -> Job:
         real_row=strides[H],
         real_channel=strides[C],
         zeros=args.address(np.zeros(64, np.float32)),
-        image_stride=side.image_stride,
-        row_stride=side.row_stride,
-        pixel4_stride=side.pixel4_stride,
-        pixel_stride=side.pixel_stride,
-        word_stride=side.word_stride,
+        **side.fields("{}_stride"),
         height=side.rows,
         width=side.pixels,
         columns=-(-side.pixels // 4) * 4 if side.kind == TILED else side.pixels,

@@ -191,20 +191,12 @@ def repack(call: Call) -> Job:
     if x.kind == out.kind and x.pixel_stride == out.pixel_stride == x.channels and x.pixels % 4 == 0:
         x, out = _quarters(x), _quarters(out)  # the same bytes: long rows
     args = Arguments()
-    sides: dict[str, int] = {}
-    for name, side in (("x", x), ("out", out)):
-        sides |= {
-            f"{name}_image": side.image_stride,
-            f"{name}_row": side.row_stride,
-            f"{name}_pixel4": side.pixel4_stride,
-            f"{name}_pixel": side.pixel_stride,
-            f"{name}_word": side.word_stride,
-        }
     spare = 4 * x.words - x.channels
     block = args.block(
         repack_kernel.REPACK,
         {"x": "x", "out": "out"},
-        **sides,
+        **x.fields("x_{}"),
+        **out.fields("out_{}"),
         height=x.rows,
         width=x.pixels,
         words=x.words,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from refsim.exec.cpu import tile4x4
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
+from refsim.exec.cpu.args import ArgLayout
 from refsim.exec.cpu.ir import I8, I32, ModuleText, Value, vec
 from refsim.exec.cpu.strides import NHWC, PLANAR, TILED
 from refsim.exec.cpu.tile4x4 import Side, concat, pieces, zipped
@@ -22,9 +22,7 @@ def repack(module: ModuleText, name: str, *, source: str, to: str, at_once: int)
     ``at_once`` tiles that lie side by side in the output, in pixels or words, are done together. The last ones of a row
     or of the channels may begin within those before. What is left is done in parts of tiles.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, _ = fn.params
-        a = REPACK.read(fn, block)
+    with REPACK.kernel(module, name) as (fn, a, _, tasks):
         x = Side(source, a.x_pixel4, a.x_pixel, a.x_word, a.width, a.words)
         out = Side(to, a.out_pixel4, a.out_pixel, a.out_word, a.width, a.words)
         whole_pixel4s = a.width // 4
@@ -78,4 +76,4 @@ def repack(module: ModuleText, name: str, *, source: str, to: str, at_once: int)
             fn.loop(pixel4s_end, several, step=pixel4s)
             fn.loop((a.width + 3) // 4, lambda pixel4: parts(pixel4, fn.i64(0)), start=pixel4s_end)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.ir import I8, I16, I32, I64, Function, ModuleText, Value, vec
 from refsim.exec.cpu.strides import NHWC, PLANAR, TILED
 from refsim.exec.cpu.tile4x4 import concat, zipped
@@ -60,9 +60,7 @@ def transpose(
     to ``pixel16s`` together; to `NHWC`, so many ``parts`` of 16 channels are written at once. The last tile of a row or
     of the channels may begin within the one before. What is left is done in parts of a pixel16 by four words.
     """
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = TRANSPOSE.read(fn, block)
+    with TRANSPOSE.kernel(module, name) as (fn, a, scratch, tasks):
         rows, columns = PIXEL16[blocked]
         group_blocks = (a.groups + (a.task_groups - 1)) // a.task_groups
         pixel4_blocks = (a.pixel4s + (a.task_pixel4s - 1)) // a.task_pixel4s
@@ -123,7 +121,7 @@ def transpose(
             # all groups before the next words: the other side's rows of a channel are neighbours
             fn.loop(a.words, lines, step=LINE_WORDS)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _to_channels(pixel4s: list[Value]) -> list[Value]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout, LoadedArgs
+from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.dot import MADDWD
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.kernel import product
@@ -119,9 +119,7 @@ def winograd(
     """Write the kernel for register tiles of `rows` tiles by `vectors` vectors of output channels."""
     transform, panel = TRANSFORMS[m], lanes * vectors
     tile_bytes = 4 * panel * transform.size**2  # sums of products of a tile
-    with module.function(name, KERNEL_PARAMS) as fn:
-        block, begin, end, scratch = fn.params
-        a = WINOGRAD.read(fn, block)
+    with WINOGRAD.kernel(module, name) as (fn, a, scratch, tasks):
         requant = Requant(fn, a, lanes, clamp, float_zp, then)
         pixels, v_at, m_at, bytes_at = (
             scratch + place for place in (a.at_pixels, a.at_v, a.at_m, a.at_bytes)
@@ -215,7 +213,7 @@ def winograd(
 
             fn.loop(a.panels * (part + 1) // a.parts, each_panel, start=a.panels * part // a.parts)
 
-        fn.loop(end, task, start=begin)
+        tasks.each(task)
 
 
 def _transform_in(
