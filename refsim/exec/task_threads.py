@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
+import signal
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
 from refsim.core import cache
 from refsim.core.errors import RefsimError
+from refsim.exec.process import Worker
 
 #: How long threads may take to end.
 GRACE_S = 5.0
@@ -33,6 +36,37 @@ class Server(Protocol[Task, Result]):
     def close(self) -> None:
         """Free everything; nothing is being served."""
         ...
+
+
+class ProcessServer:
+    """The processes of a server by name: each is started when it is wanted, and again when it has died."""
+
+    def __init__(self, start: Callable[[str], Worker]) -> None:
+        self._start = start
+        self._workers: dict[str, Worker] = {}
+        self.stopped = False
+
+    def worker(self, name: str = "") -> Worker:
+        """A process that lives. Raises what starting one raises."""
+        held = self._workers.get(name)
+        if held is None or not held.alive:
+            if held is not None:
+                held.close()
+            self._workers[name] = self._start(name)
+        return self._workers[name]
+
+    def stop(self) -> None:
+        """End the processes at once, from any thread; what runs there is lost."""
+        self.stopped = True
+        for worker in list(self._workers.values()):
+            with contextlib.suppress(OSError):
+                worker.signal(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End the processes, which are idle."""
+        for worker in self._workers.values():
+            worker.close()
+        self._workers.clear()
 
 
 def served(where: str, tasks: Sequence[Any], servers: Sequence[Server[Any, Result]]) -> Iterator[Result]:

@@ -13,17 +13,15 @@ from refsim.bytediff import diff
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
-from refsim.core.launch import Launch
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
-from refsim.exec.executor import OURS, YOURS, Executor, Source
+from refsim.exec.executor import OURS, YOURS, Executor
 from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.base.spec import Call
 from refsim.ops.flat.call import meant_flat
 
 DIFFERENT, ERROR = "different", "error"
@@ -33,6 +31,8 @@ ACCEPTED = (SAME, LEGAL, KNOWN_DEFECT, REFUSED)
 #: What stands behind a case's name in results where its stored bytes were checked, not its digest.
 BYTES = ".bytes"
 DEFINE = "define"
+#: What an executor gives for a call.
+Result = PackedBuffer | RefsimError
 
 
 @dataclass(frozen=True)
@@ -62,38 +62,6 @@ def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
     return {name: executor_named(name, threads) for name in names}
 
 
-class AlreadyRan(Executor):
-    """An executor that has run some calls already, all at once."""
-
-    def __init__(self, executor: Executor, bounds: Sequence[BoundCase]) -> None:
-        self._executor, self.name = executor, executor.name
-        self.foreign, self.flat = executor.foreign, executor.flat
-        work = [(bound.call, bound.inputs) for bound in bounds]
-        results = executor.run_batch(work)
-        self._results = {id(call): result for (call, _), result in zip(work, results, strict=True)}
-        self.threads = executor.threads
-
-    def anew(self, threads: int) -> Executor | None:
-        return self._executor.anew(threads)
-
-    def source(self, call: Call) -> Source:
-        return self._executor.source(call)
-
-    def refusal(self, call: Call) -> str | None:
-        """What ran was not refused."""
-        ran = isinstance(self._results.get(id(call)), PackedBuffer | GuardError)
-        return None if ran else self._executor.refusal(call)
-
-    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
-        return self._executor.run(launch, inputs)
-
-    def run_call(self, call: Call, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
-        result = self._results.pop(id(call), None)
-        if isinstance(result, RefsimError):
-            raise result
-        return self._executor.run_call(call, inputs) if result is None else result
-
-
 def check_entries(
     entries: Sequence[DigestEntry],
     executors: Mapping[str, Executor],
@@ -103,18 +71,22 @@ def check_entries(
     """As `check_entry` of each, but every executor runs all cases at once; the first ``explained`` failures, or all,
     are told with their causes."""
     bounds: dict[int, BoundCase] = {}
+    ran: dict[int, dict[str, Result]] = {entry.number: {} for entry in entries}
     for entry in entries:
         with contextlib.suppress(RefsimError):  # it is raised again when the case is checked
             bounds[entry.number] = bind(entry.case)
     what = f"{entries[0].name} to {entries[-1].name}"
-    ran: dict[str, Executor] = {
-        name: doing.during(f"{what} on {name}", AlreadyRan, executor, list(bounds.values()))
-        for name, executor in executors.items()
-    }
+    work = [(bound.call, bound.inputs) for bound in bounds.values()]
+    for name, executor in executors.items():
+        results = doing.during(f"{what} on {name}", executor.run_batch, work)
+        for number, result in zip(bounds, results, strict=True):
+            ran[number][name] = result
     failed = 0
     for entry in entries:
         explain = explained is None or failed < explained
-        found = list(check_entry(entry, ran, profile, bounds.get(entry.number), explain))
+        found = list(
+            check_entry(entry, executors, profile, bounds.get(entry.number), explain, ran[entry.number])
+        )
         failed += fails(found)
         yield found
 
@@ -125,11 +97,12 @@ def check_entry(
     profile: Profile | None = None,
     bound: BoundCase | None = None,
     explain: bool = True,
+    ran: Mapping[str, Result] | None = None,
 ) -> Iterator[Checked]:
     """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
 
-    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before. ``explain`` is
-    as for `run`.
+    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before, and ``ran`` by
+    executor what it gave there. ``explain`` is as for `run`.
     """
     try:
         bound = bind(entry.case) if bound is None else bound
@@ -141,7 +114,7 @@ def check_entry(
     detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
     yield Checked(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
     for name, executor in executors.items():
-        yield run(entry.name, name, executor, bound, expected, profile, explain)
+        yield run(entry.name, name, executor, bound, expected, profile, explain, (ran or {}).get(name))
 
 
 def check_stored(
@@ -171,25 +144,29 @@ def run(
     expected: PackedBuffer,
     profile: Profile | None = None,
     explain: bool = True,
+    ran: Result | None = None,
 ) -> Checked:
     """Run one case on one executor and compare every byte; under ``profile``, if there is one, not the case's own.
 
-    With ``explain`` a difference is told with its causes, which may take seconds.
+    With ``explain`` a difference is told with its causes, which may take seconds. ``ran``: what it gave before.
     """
+    given = bound
     if profile is not None and profile != bound.call.target.profile:
         bound = under(bound, profile)
         expected = bound.call.expected(bound.inputs)
     try:
         meant = asked_of(executor, bound)
         bound, expected = (bound, expected) if meant is bound else (meant, meant.call.expected(meant.inputs))
-        refused = executor.refusal(bound.call)
+        ran = ran if bound is given else None
+        done = isinstance(ran, PackedBuffer | GuardError)
+        refused = None if done else executor.refusal(bound.call)
         if refused is not None:
             if executor.foreign:
                 return Checked(case, name, REFUSED, {"message": refused})
             return Checked(case, name, ERROR, {"message": f"refused: {refused}"})
         before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
         with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):
-            actual, outside = within(executor, bound)
+            actual, outside = within(executor, bound, ran)
         for argument, raw in before.items():
             if not np.array_equal(bound.inputs[argument].raw, raw):
                 return Checked(case, name, ERROR, {"message": f"input {argument} was written to"})
@@ -241,9 +218,16 @@ def asked_of(executor: Executor, bound: BoundCase) -> BoundCase:
     return replace(bound, call=meant_flat(bound.call))
 
 
-def within(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer, str]:
-    """The output of a call, and the error if a dispatch wrote outside of its buffer; empty if none did."""
+def within(executor: Executor, bound: BoundCase, ran: Result | None = None) -> tuple[PackedBuffer, str]:
+    """The output of a call, and the error if a dispatch wrote outside of its buffer; empty if none did.
+
+    ``ran``: what the executor gave before; then it does not run again.
+    """
     try:
+        if isinstance(ran, RefsimError):
+            raise ran
+        if ran is not None:
+            return ran, ""
         what = f"{bound.case} on {executor.name}"
         return doing.during(what, executor.run_call, bound.call, bound.inputs), ""
     except GuardError as error:

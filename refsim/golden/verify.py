@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from refsim.exec.executor import OURS
 from refsim.exec.factory import ALWAYS
 from refsim.exec.fingerprint import foreign, sources
 from refsim.exec.process import ProcessError, Silent, Worker
-from refsim.exec.task_threads import served
+from refsim.exec.task_threads import ProcessServer, served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
 from refsim.golden.causes import WrongCase
@@ -134,8 +133,8 @@ def run(
     return served(WHERE, work, servers)
 
 
-class _CaseServer:
-    """A process that checks cases for one thread; a new one when it has died."""
+class _CaseServer(ProcessServer):
+    """A process that checks cases for one thread."""
 
     def __init__(
         self,
@@ -145,10 +144,9 @@ class _CaseServer:
         conditions: Conditions,
         tolerance: Tolerance,
     ) -> None:
-        self._start, self._tolerance = (root, executors, seconds, conditions), tolerance
-        self._worker: Worker | None = None
+        super().__init__(lambda _: _started(root, executors, seconds, conditions))
+        self._executors, self._seconds, self._tolerance = executors, seconds, tolerance
         self._batch = 1
-        self.stopped = False
 
     def serve(self, task: Task) -> Iterator[list[Checked]]:
         """The results of each case of a task."""
@@ -169,7 +167,7 @@ class _CaseServer:
         """The results of cases that are checked at once; None if they have to be checked one by one."""
         if (worker := self._ready()) is None:
             return None
-        seconds = self._start[2] * len(cases)
+        seconds = self._seconds * len(cases)
         with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
             found: list[list[Checked]] = worker.call(
                 "check_many", list(cases), self._tolerance.explained(op), seconds=seconds
@@ -178,33 +176,18 @@ class _CaseServer:
         return None
 
     def _each(self, task: Task, cases: Sequence[str]) -> Iterator[list[Checked]]:
-        _, executors, seconds, _ = self._start
         for case in cases:
             if (worker := self._ready()) is None:
                 return
             explain = self._tolerance.explained(task.op) != 0
-            yield _checked(worker, task, case, executors, seconds, explain)
+            yield _checked(worker, task, case, self._executors, self._seconds, explain)
 
     def _ready(self) -> Worker | None:
         """A process that lives; None if the work was stopped."""
-        if self._worker is None or not self._worker.alive:
-            self.close()
-            self._worker = _started(*self._start)
-            self._batch = self._worker.call("batch", seconds=CASE_SECONDS)
-        return None if self.stopped else self._worker
-
-    def stop(self) -> None:
-        """End the process at once, from any thread; a case that runs there is lost."""
-        self.stopped = True
-        worker = self._worker
-        if worker is not None:
-            with contextlib.suppress(OSError):
-                worker.signal(signal.SIGKILL)
-
-    def close(self) -> None:
-        if self._worker is not None:
-            self._worker.close()
-            self._worker = None
+        before, worker = self._workers.get(""), self.worker()
+        if worker is not before:
+            self._batch = worker.call("batch", seconds=CASE_SECONDS)
+        return None if self.stopped else worker
 
 
 def check_executors(corpus: Corpus, executors: Sequence[str], conditions: Conditions) -> None:

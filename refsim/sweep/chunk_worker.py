@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from dataclasses import replace
 
 from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.exec.cpu import isa
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
+from refsim.exec.task_threads import ProcessServer
 from refsim.golden.check import CRASHED
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
@@ -23,13 +23,15 @@ SECONDS, GRAPH_SECONDS, MODEL_SECONDS = 1.0, 5.0, 120.0
 LEAST_SECONDS = 60.0
 
 
-class ChunkWorker:
-    """What computes for one thread of a sweep. ``inside``: in this process, as far as no instruction set is named."""
+class ChunkWorker(ProcessServer):
+    """What computes for one thread of a sweep: a process for each instruction set.
+
+    ``inside``: in this process, as far as no instruction set is named.
+    """
 
     def __init__(self, inside: bool = False) -> None:
+        super().__init__(_started)
         self._inside = ChunkRunner() if inside else None
-        self._workers: dict[str, Worker] = {}
-        self.stopped = False
 
     def run(self, chunk: Chunk) -> list[Outcome]:
         """An outcome for each variant of a chunk. Raises what opening an executor raises."""
@@ -48,8 +50,8 @@ class ChunkWorker:
             return self._inside.run(chunk)
         each = MODEL_SECONDS if chunk.model else GRAPH_SECONDS if chunk.whole else SECONDS
         try:
-            worker = self._worker(name)
-            found: list[Outcome] = worker.call("run", chunk, seconds=LEAST_SECONDS + each * chunk.count)
+            seconds = LEAST_SECONDS + each * chunk.count
+            found: list[Outcome] = self.worker(name).call("run", chunk, seconds=seconds)
             return found
         except (Ended, Silent, Raised) as error:
             if self.stopped:
@@ -59,26 +61,12 @@ class ChunkWorker:
         parts = [part for half in chunk.halves() for part in self._on(name, half)]
         return merged(chunk.first, chunk.count, parts)
 
-    def _worker(self, name: str) -> Worker:
-        if name not in self._workers or not self._workers[name].alive:
-            environment = isa.environment(name) if name else None
-            self._workers[name] = Worker(
-                ChunkRunner, where="sweep", seconds=LEAST_SECONDS, environment=environment, keep_stderr=True
-            )
-        return self._workers[name]
 
-    def stop(self) -> None:
-        """End the processes at once, from any thread; a chunk that runs there raises `ProcessError`."""
-        self.stopped = True
-        for worker in list(self._workers.values()):
-            with contextlib.suppress(OSError):
-                worker.signal(signal.SIGKILL)
-
-    def close(self) -> None:
-        """End the processes, which are idle."""
-        for worker in self._workers.values():
-            worker.close()
-        self._workers.clear()
+def _started(name: str) -> Worker:
+    environment = isa.environment(name) if name else None
+    return Worker(
+        ChunkRunner, where="sweep", seconds=LEAST_SECONDS, environment=environment, keep_stderr=True
+    )
 
 
 def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from importlib.util import find_spec
 
 from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError
 from refsim.core.extras import SWEEP_FIX
-from refsim.sweep import pool
+from refsim.exec.task_threads import served
+from refsim.sweep.chunk_worker import ChunkWorker
+from refsim.sweep.outcome import Outcome
+from refsim.sweep.plan import Chunk
 from refsim.sweep.run import Serve
 
 LOCAL, NONE = "local", "none"
@@ -31,10 +34,10 @@ def server(scheduler: str | None, workers: int, note: Callable[[str], None]) -> 
     if workers == 0:
         if scheduler not in (None, NONE):
             raise ParameterError("sweep --workers", "a scheduler needs some", got=0, need=">= 1")
-        return pool.inside
+        return inside
     installed = find_spec("distributed") is not None
     if scheduler == NONE or (scheduler is None and not installed):
-        return partial(pool.processes, workers=workers)
+        return partial(processes, workers=workers)
     if not installed:
         raise MissingDependencyError("sweep --scheduler", "dask.distributed is not installed", need=SWEEP_FIX)
     from refsim.sweep import cluster
@@ -42,3 +45,20 @@ def server(scheduler: str | None, workers: int, note: Callable[[str], None]) -> 
     if scheduler in (None, LOCAL):
         return partial(cluster.local, workers=workers, note=note)
     return partial(cluster.remote, address=str(scheduler), note=note)
+
+
+def inside(chunks: Sequence[Chunk]) -> Iterator[list[Outcome]]:
+    """One chunk after the other, in this process; what names an instruction set has a process of its own."""
+    worker = ChunkWorker(inside=True)
+    try:
+        yield from map(worker.run, chunks)
+    finally:
+        worker.close()
+
+
+def processes(chunks: Sequence[Chunk], workers: int) -> Iterator[list[Outcome]]:
+    """The chunks in so many processes; outcomes come in the order in which they end.
+
+    Raises what opening an executor raises. The processes end when the caller is done, or interrupted.
+    """
+    return served("sweep", chunks, [ChunkWorker() for _ in range(max(1, min(workers, len(chunks))))])

@@ -22,12 +22,13 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
-from refsim.sweep import chunk, chunk_worker, executors, pool
+from refsim.sweep import chunk, chunk_worker, executors
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepPlan, SweepVariant, shared
 from refsim.sweep.run import sweep
+from refsim.sweep.servers import inside, processes
 from refsim.sweep.shrink import shrunk
 
 CPU = SweepVariant("cpu")
@@ -56,7 +57,7 @@ def test_a_longer_sweep_replaces_the_chunk_that_was_cut(tmp_path: Path) -> None:
         database = Database(path, STATE, resume=Path(path).exists())
         chunks = list(database.missing(plan(count, UNARY.name).chunks()))
         assert sum(row.count for row in chunks) == left
-        list(sweep(chunks, pool.inside, database, tmp_path))
+        list(sweep(chunks, inside, database, tmp_path))
         (found,) = database.outcomes()
         assert found.count == found.statuses["same"] == count
         database.close()
@@ -104,7 +105,7 @@ def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(chunk_worker, "ChunkRunner", Deadly)
     both = (CPU, SweepVariant("cpu:emulated"))
     (row,) = plan(2, UNARY.name, variants=both).chunks()
-    (found,) = pool.processes([row], 1)
+    (found,) = processes([row], 1)
     good, bad = found
     assert good.variant == CPU and good.statuses == {"same": 2}
     assert bad.statuses == {"same": 1, CRASHED: 1}
@@ -154,7 +155,7 @@ def test_what_an_executor_takes_at_once_runs_at_once(monkeypatch: pytest.MonkeyP
 
 
 def test_a_sweep_that_is_given_up_leaves_no_process() -> None:
-    found = pool.processes(list(plan(5000, UNARY.name).chunks()), 2)
+    found = processes(list(plan(5000, UNARY.name).chunks()), 2)
     next(found)
     found.close()
     children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()

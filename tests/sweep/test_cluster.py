@@ -12,8 +12,9 @@ import pytest
 from examples import UNARY
 
 from refsim.core.errors import DeviceError, ParameterError
-from refsim.sweep import cluster, pool
+from refsim.sweep import cluster
 from refsim.sweep.plan import SweepPlan, SweepVariant, shared
+from refsim.sweep.servers import inside
 
 CPU, EMULATED = SweepVariant("cpu"), SweepVariant("cpu:emulated")
 
@@ -57,7 +58,7 @@ def dask() -> None:
 def test_a_local_cluster_gives_what_processes_give(dask: None) -> None:
     notes: list[str] = []
     ours = counts(cluster.local(chunks(), 1, notes.append))
-    assert ours == counts(pool.inside(chunks())) and not notes
+    assert ours == counts(inside(chunks())) and not notes
     assert sum(status["same"] for status in ours.values()) == 1200
 
 
