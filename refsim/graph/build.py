@@ -5,9 +5,9 @@ Constants are laid out once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -37,10 +37,10 @@ from refsim.formats.vkgraph.schema import (
     VkGraph,
     VkTensor,
 )
-from refsim.graph.aliases import RUNTIME, other_view
-from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
+from refsim.graph import order
+from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.shapes import SYMBOLS, at_bound
-from refsim.graph.values import plain
+from refsim.graph.values import by_name_of, params_of, plain
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.meaning import meaning
 from refsim.ops.base.prepared import Prepared
@@ -62,8 +62,7 @@ def build(
     graph = bound(blob, where, target)
     if of is not None:
         graph = _noted(replace(graph, bound=of))
-    check_interface(graph)
-    check_order(graph, runs)
+    order.check(graph, runs)
     return graph
 
 
@@ -80,16 +79,35 @@ def bound(blob: Blob, where: str, target: Target | None = None) -> Graph:
     source = at_bound(blob, where).graph
     layouts = resolve_layouts(source, target, where)
     indices = _indices(source)
+
+    def tensor_of(number: int, value: VkTensor) -> Tensor:
+        return make_tensor(blob, number, value, layouts.get(number), where, number in indices)
+
+    return assembled(source, where, target, tensor_of, _nodes)
+
+
+#: The nodes of a serialized operator: of a graph with these tensors, from this number on.
+NodesOf = Callable[[VkGraph, dict[int, Tensor], int, OperatorCall, Target], list[Node]]
+
+
+def assembled(
+    source: VkGraph,
+    where: str,
+    target: Target,
+    tensor_of: Callable[[int, VkTensor], Tensor],
+    nodes_of: NodesOf,
+) -> Graph:
+    """The graph of a delegate of these tensors and nodes; errors about a node name it."""
     tensors = {
-        number: make_tensor(blob, number, value, layouts.get(number), where, number in indices)
+        number: tensor_of(number, value)
         for number, value in enumerate(source.values)
         if isinstance(value, VkTensor)
     }
-    tensors |= output_number(source)
+    tensors |= _output_numbers(source)
     nodes: list[Node] = []
     for operator in source.chain:
-        with placed(where, len(nodes), operator):
-            nodes += _nodes(source, tensors, len(nodes), operator, target)
+        with _placed(where, len(nodes), operator):
+            nodes += nodes_of(source, tensors, len(nodes), operator, target)
     return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
 
 
@@ -123,7 +141,7 @@ def nodes_of_calls(blob: Blob, target: Target | None = None) -> list[list[Node]]
 
 
 @contextmanager
-def placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
+def _placed(where: str, number: int, operator: OperatorCall) -> Iterator[None]:
     """Errors raised inside name the delegate and the node too."""
     try:
         yield
@@ -161,8 +179,8 @@ def resolve_layouts(graph: VkGraph, target: Target, where: str = "graph") -> dic
         if not (_is_image(x) and _is_image(out)):
             continue  # `build` refuses the node
         if dynamic(source):
-            with placed(where, number, operator):
-                params = _params(op, graph, operator)
+            with _placed(where, number, operator):
+                params = params_of(op, graph, operator)
             layouts[source] = op.input_layout(params, x.dims, out.dims, target)
     for operator in graph.chain:
         tensors = [a for a in operator.args if isinstance(graph.values[a], VkTensor)]
@@ -220,7 +238,7 @@ def _indices(graph: VkGraph) -> set[int]:
     return found
 
 
-def output_number(graph: VkGraph) -> dict[int, Tensor]:
+def _output_numbers(graph: VkGraph) -> dict[int, Tensor]:
     """The numbers that a graph gives as outputs: they were SymInts."""
     return {
         number: Tensor(number, (), np.dtype(np.int64), None, -1, np.array(value.value))
@@ -252,24 +270,6 @@ def make_tensor(
         data = np.frombuffer(raw[: value.nbytes], dtype).reshape(value.dims)
     buffer = STORAGES.get(value.storage_type) == "BUFFER"
     return Tensor(number, value.dims, dtype, layout, value.mem_obj_id, data, buffer, index)
-
-
-def _params(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> Any:
-    """`Params` of a q8ta operator; an argument that is null keeps its default."""
-    values = {}
-    types = {f.name: str(f.type) for f in fields(op.params)}
-    by_name = _by_name(op, graph, operator)
-    for arg in op.args:
-        if arg.kind is Kind.PARAM:
-            value = plain(graph, by_name[arg.name])
-            if value is not None:
-                values[arg.name] = _integral(value) if types[arg.name].startswith("int") else value
-    return op.make_params(values)
-
-
-def _integral(value: Any) -> Any:
-    """Upstream's serializer shares equal scalars, so a zero point may arrive as the double 6.0."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 # --- nodes -----------------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def _node(
     target: Target,
 ) -> Node:
     """The node that computes one output of a q8ta operator."""
-    by_name, outputs = _by_name(op, graph, operator), (output,)
+    by_name, outputs = by_name_of(op, graph, operator), (output,)
     inputs = {a.name: by_name[a.name] for a in op.of_kind(Kind.INPUT)}
     descs = {}
     for name, value in inputs.items():
@@ -347,7 +347,7 @@ def _node(
     if out is None:
         raise GraphError("output", "not an int8 or float32 tensor", got=f"value {output}")
     args = tuple(plain(graph, a) for a in operator.args[:-1])
-    params = _params(op, graph, operator)
+    params = params_of(op, graph, operator)
     notes = tuple(_oddities(op, consts, out.shape))
     meant = meaning(op, params, descs, consts, out, target)
     if meant is not None:
@@ -390,16 +390,6 @@ def _oddities(op: OpSpec, consts: Mapping[str, np.ndarray | None], out: tuple[in
             )
 
 
-def _by_name(op: OpSpec, graph: VkGraph, operator: OperatorCall) -> dict[str, int]:
-    """The value id of each argument. Unset trailing arguments, such as a clone's memory format, are left out."""
-    given = list(operator.args)
-    while len(given) > len(op.args) and isinstance(graph.values[given[-2]], Null):
-        del given[-2]
-    if len(given) != len(op.args):
-        raise GraphError("arguments", "wrong number", got=len(operator.args), need=len(op.args))
-    return dict(zip((a.name for a in op.args), given, strict=True))
-
-
 def _takes(op: OpSpec, tensors: dict[int, Tensor], operator: OperatorCall) -> bool:
     """Whether the int8 operator is meant: names such as aten.clone are used for float tensors too, and for int8 ones
     that are in no packed layout."""
@@ -417,44 +407,3 @@ def _constant(graph: VkGraph, tensors: dict[int, Tensor], number: int, name: str
     if tensor is None or tensor.data is None:
         raise GraphError(name, "not a constant", got=f"value {number}", need="a tensor with stored data")
     return tensor.data
-
-
-def check_interface(graph: Graph) -> None:
-    """Inputs and outputs are tensors; inputs are distinct and have no stored data."""
-    for what, numbers in (("input", graph.inputs), ("output", graph.outputs)):
-        for number in numbers:
-            if number not in graph.tensors:
-                raise GraphError(f"{graph.where}: {what}", "not a tensor", got=f"value {number}")
-    for number in graph.inputs:
-        if graph.tensors[number].data is not None:
-            raise GraphError(f"{graph.where}: input", "is a constant", got=f"value {number}")
-    if len(set(graph.inputs)) != len(graph.inputs):
-        raise GraphError(
-            f"{graph.where}: input", "given twice", got=list(graph.inputs), need="distinct values"
-        )
-
-
-def check_order(graph: Graph, runs: bool) -> None:
-    """Every activation is written before it is read, and written once; ``runs`` as for `build`."""
-    written = set(graph.inputs)
-
-    def need(number: int, what: str) -> None:
-        if graph.tensors[number].data is None and number not in written:
-            other = other_view(graph, number)
-            if other in written and not runs:
-                return
-            got = f"value {number}" + (
-                "" if other is None else f", which lies in the memory of value {other}"
-            )
-            need = None if other is None else RUNTIME
-            raise GraphError(f"{graph.where}: {what}", "reads a value that nothing wrote", got=got, need=need)
-
-    for node in graph.nodes:
-        for ref in refs(node.args):
-            need(ref, str(node))
-        for number in node.outputs:
-            if number in written:
-                raise GraphError(f"{graph.where}: {node}", "writes a value again", got=f"value {number}")
-            written.add(number)
-    for number in graph.outputs:
-        need(number, "output")

@@ -14,7 +14,8 @@ from refsim.core.layout import FLAT as FLAT_INT8
 from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
-from refsim.graph.build import bound, build, check_interface, check_order, make_tensor, output_number, placed
+from refsim.graph import order
+from refsim.graph.build import assembled, bound, build, make_tensor
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.graph.shapes import at_bound
 from refsim.graph.values import plain
@@ -33,8 +34,7 @@ def built_graph(
     if not chosen.runtime.flat:
         return build(blob, where, chosen, runs, of)
     graph = replace(bound_graph(blob, where, chosen), bound=of)
-    check_interface(graph)
-    check_order(graph, runs)
+    order.check(graph, runs)
     return graph
 
 
@@ -43,17 +43,11 @@ def bound_graph(blob: Blob, where: str, target: Target) -> Graph:
     if not target.runtime.flat:
         return bound(blob, where, target)
     source = at_bound(blob, where).graph
-    tensors = {
-        number: replace(make_tensor(blob, number, value, _layout(value), where, False), buffer=True)
-        for number, value in enumerate(source.values)
-        if isinstance(value, VkTensor)
-    }
-    tensors |= output_number(source)
-    nodes: list[Node] = []
-    for operator in source.chain:
-        with placed(where, len(nodes), operator):
-            nodes += _nodes(source, tensors, len(nodes), operator, target)
-    return Graph(where, tensors, tuple(nodes), source.input_ids, source.output_ids, target)
+
+    def tensor_of(number: int, value: VkTensor) -> Tensor:
+        return replace(make_tensor(blob, number, value, _layout(value), where, False), buffer=True)
+
+    return assembled(source, where, target, tensor_of, _nodes)
 
 
 def _layout(value: VkTensor) -> Layout | None:

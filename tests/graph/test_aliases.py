@@ -8,8 +8,8 @@ import pytest
 from refsim.core.errors import GraphError
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.graph.aliases import RUNTIME, other_view, read_as_another
-from refsim.graph.build import check_order
 from refsim.graph.graph import Graph, Node, Ref, Tensor
+from refsim.graph.order import check_order
 from refsim.ops.base.target import Target
 
 BYTES, WORDS, FLOATS = "int8", "int32", "float32"
