@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from refsim.bytediff import diff
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.rank import Cause
+from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.golden.apart import Apart, Predicted, Rival, Rivals, apart, rivals, told
@@ -29,25 +31,33 @@ def doubled(bound: BoundCase) -> PackedBuffer:
     return call.expected(bound.inputs)
 
 
-def first_wrong() -> tuple[BoundCase, PackedBuffer]:
+@cache
+def shown() -> tuple[BoundCase, Report, Cause]:
+    """A case that shows it, what a diff says of that, and the cause that is right."""
     for number in range(5, 1000, 37):
         bound = bind(case(OP, number))
-        actual = doubled(bound)
-        expected = bound.call.expected(bound.inputs)
+        actual, expected = doubled(bound), bound.call.expected(bound.inputs)
         if np.count_nonzero(actual.raw != expected.raw) > 20:
-            return bound, actual
+            report = diff(expected, actual, call=bound)
+            return bound, report, next(c for c in report.causes if c.name == "zero point not folded")
     raise AssertionError("no case shows it")
 
 
+def twice(first: Cause) -> Cause:
+    """The cause that predicts the same bytes where the input's zero point is as it is there."""
+    detail = "the input's zero point is added instead of subtracted"
+    return replace(first, name="zero point folded twice", detail=detail)
+
+
+def named(name: str) -> BoundCase:
+    """The case of the corpus with that name."""
+    return bind(case(OP, int(name.rpartition("/")[2])))
+
+
 def test_two_exact_causes_are_told_apart_by_another_case() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    _, report, first = shown()
     assert first.exact
-    other = Cause(
-        "zero point folded twice", "the input's zero point is added instead of subtracted", 30, 30, 0, True
-    )
-    both = replace(report, causes=(first, other))
+    both = replace(report, causes=(first, twice(first)))
     found = apart(both)
     assert found is not None and found.case.startswith(f"{OP}/")
     (text, command), (meaning, _) = found.lines("refsim replay {case} -x cpu")
@@ -61,14 +71,11 @@ def test_two_exact_causes_are_told_apart_by_another_case() -> None:
 
 
 def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_there() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
-    detail = "the input's zero point is added instead of subtracted"
-    both = replace(report, causes=(first, replace(first, name="zero point folded twice", detail=detail)))
+    _, report, first = shown()
+    both = replace(report, causes=(first, twice(first)))
     found = apart(both)
     assert found is not None
-    there = bind(case(OP, int(found.case.rpartition("/")[2])))
+    there = named(found.case)
     one, other = found.outcomes
     wrong = np.count_nonzero(there.call.expected(there.inputs).raw != doubled(there).raw)
     assert one.wrong == wrong and one.rivals == (Rival(first.name, first.detail),)
@@ -114,9 +121,7 @@ def test_a_fitted_cause_is_named_and_never_excluded(number: str, low: int | None
 
 
 def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    *_, first = shown()
     two = rivals(OP, (first, replace(first, name="luck", where="only at w >= 2")))
     assert two is not None and [cause.fitted for cause in two.causes] == [False, True]
 
@@ -138,15 +143,13 @@ def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
 
 
 def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
+    *_, first = shown()
     lucky = replace(first, name="luck")
     both = (lucky, first)
     assert rivals(OP, both) is not None
     counts = [Agreed(first, 3, 3, 3, 3.0), Agreed(lucky, 1, 1, 3, 1.0)]
     assert rivals(OP, both, counts) is None
-    third = replace(first, name="zero point folded twice", detail="the input's zero point is added instead")
+    third = twice(first)
     three = rivals(OP, (lucky, first, third), [*counts, Agreed(third, 3, 3, 3, 3.0)])
     assert three is not None and [cause.name for cause in three.causes] == [first.name, third.name]
     ((line, _),) = Apart(three).lines("x {case}")
@@ -156,23 +159,17 @@ def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
 
 @pytest.mark.parametrize("count", [0, 1])
 def test_one_cause_needs_no_other_case(count: int) -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    _, report, _ = shown()
     exact = [cause for cause in report.causes if cause.exact and not cause.where and not cause.fitted]
     assert apart(replace(report, causes=tuple(exact[:count]))) is None
 
 
 def test_only_cases_that_the_kernel_takes_are_named() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
-    other = replace(
-        first, name="zero point folded twice", detail="the input's zero point is added instead of subtracted"
-    )
-    both = replace(report, causes=(first, other))
+    _, report, first = shown()
+    both = replace(report, causes=(first, twice(first)))
     open_to_all = apart(both)
     assert open_to_all is not None
-    layout = str(bind(case(OP, int(open_to_all.case.rpartition("/")[2]))).call.out.layout)
+    layout = str(named(open_to_all.case).call.out.layout)
     asked: list[str] = []
 
     def runs(call: Call) -> bool:
@@ -181,31 +178,27 @@ def test_only_cases_that_the_kernel_takes_are_named() -> None:
 
     found = apart(both, runs=runs)
     assert found is not None and found.case and layout in asked
-    assert str(bind(case(OP, int(found.case.rpartition("/")[2]))).call.out.layout) != layout
+    assert str(named(found.case).call.out.layout) != layout
     nothing = apart(both, runs=lambda call: False)
     assert nothing is not None and nothing.case == "" and nothing.outcomes == () and nothing.tried == 0
 
 
 def test_a_case_of_like_sizes_is_named_first() -> None:
     """A kernel that is wrong in its tails is right where there are none, and that tells nothing."""
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
-    first = next(cause for cause in report.causes if cause.name == "zero point not folded")
-    detail = "the input's zero point is added instead of subtracted"
-    two = rivals(OP, (first, replace(first, name="zero point folded twice", detail=detail)))
+    bound, _, first = shown()
+    two = rivals(OP, (first, twice(first)))
     assert two is not None
     pool = [TellingCase(f"{OP}/{number:04d}", OP, case(OP, number)) for number in range(200)]
     assert told(two, pool).case != told(two, pool, like=bound).case
 
     def channels(name: str) -> int:
-        return bind(case(OP, int(name.rpartition("/")[2]))).call.out.sizes_whcn[2] % 4
+        return named(name).call.out.sizes_whcn[2] % 4
 
     assert channels(told(two, pool, like=bound).case) == bound.call.out.sizes_whcn[2] % 4
 
 
 def test_where_no_case_is_left_both_are_said() -> None:
-    bound, actual = first_wrong()
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound)
+    _, report, _ = shown()
     causes = (report.causes[0], replace(report.causes[0], name="luck"))
     found = apart(replace(report, causes=causes), candidates=())
     assert found is not None and found.case == ""

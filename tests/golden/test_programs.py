@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from device.on_double import run
 from device.simulated import Runtime
+from exporting import FEW, document, written
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT, copy, environment
 
@@ -24,34 +23,23 @@ from refsim.check.finding import Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import runtime
 from refsim.cli.kit.program import main
-from refsim.core.errors import FormatError, LimitError, ParameterError, RefsimError
+from refsim.core.errors import LimitError, ParameterError
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
 from refsim.golden import certify, known, programs
 from refsim.golden.chosen import NumberedCase, Size, choose, exportable
-from refsim.golden.rules import case
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
 
 MUTANTS = CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
-FEW = 12
 
 
 @pytest.fixture(scope="module")
 def chosen() -> dict[str, list[NumberedCase]]:
     return {op: list(choose([op])) for op in exportable()}
-
-
-def written(folder: Path, cases: list[NumberedCase], most: int = programs.MAX_BYTES) -> Path:
-    files = list(programs.programs(cases, most))
-    folder.mkdir()
-    for file in files:
-        (folder / file.file).write_bytes(file.data)
-    (folder / programs.MANIFEST).write_bytes(programs.manifest(files, "test"))
-    return folder
 
 
 # --- what is chosen --------------------------------------------------------------------------------------
@@ -165,7 +153,7 @@ def test_cases_of_another_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     given = ("golden", "export", "q8ta_pixel_shuffle", "--layout", "4C", "--size", "large")
-    status, facts = _json(capsys, *given, "--pte", str(tmp_path / "a"))
+    status, facts = document(capsys, *given, "--pte", str(tmp_path / "a"))
     left_out = {row["case"] for row in facts["not_exported"]}
     cases = {one.name for one in choose(["q8ta_pixel_shuffle"], ["4C"], Size.LARGE)}
     (file,) = certify.read(tmp_path / "a")
@@ -311,174 +299,3 @@ def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[NumberedCase]], tm
     subprocess.run(command, cwd=tmp_path, env=environment(root), check=True, timeout=300)
     found = certify.check(certify.read(folder), tmp_path / "out", {})
     assert [row.verdict for row in found.verdicts] != [certify.SAME]
-
-
-# --- the verbs, and bad input ----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A few exported cases of two operators, and the outputs of the double, under ``pte`` and ``out``."""
-    root = tmp_path_factory.mktemp("exported")
-    rows = [one for op in ("q8ta_relu", "q8ta_dequantize") for one in list(choose([op]))[:FEW]]
-    run(written(root / "pte", rows), root / "out")
-    return root
-
-
-def _json(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
-    status = main([*command, "--json"])
-    return status, json.loads(capsys.readouterr().out)
-
-
-def test_a_runtime_that_cannot_load_the_programs_is_refused(
-    exported: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(exported / "out"))
-    assert main([*given, "--runtime", "webgpu"]) == 2
-    assert "does not load what golden export writes" in capsys.readouterr().err
-    assert main([*given, "--runtime", "main"]) == 0
-
-
-def test_the_verbs(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, facts = _json(
-        capsys, "golden", "export", "q8ta_relu", "--layout", "4C", "--pte", str(tmp_path / "pte")
-    )
-    assert status == 0 and facts["cases"] == len(list(choose(["q8ta_relu"], ["4C"])))
-    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(exported / "out"))
-    files = [str(tmp_path / name) for name in ("certificate.json", "certificate.html")]
-    status, facts = _json(
-        capsys, *given, "--device", "<b>", "--certificate", files[0], "--certificate", files[1]
-    )
-    assert status == 0 and facts["right"] and facts["cases"] == 2 * FEW
-    stored = json.loads(Path(files[0]).read_text())
-    assert stored["about"]["device"] == "<b>" and stored["about"]["runtime"].startswith("2026-08: ")
-    assert stored["operators"] == facts["operators"]
-    text = Path(files[1]).read_text()
-    assert "&lt;b&gt;" in text and f"{2 * FEW} cases, all right" in text
-    assert main([*given]) == 0
-    assert "q8ta_relu" in capsys.readouterr().out
-
-
-def test_runners_of_all_kinds(exported: Path, tmp_path: Path) -> None:
-    """Outputs as BASE-N.bin, as a folder of .npy; a program without outputs is missing, and not right."""
-    files = certify.read(exported / "pte")
-    with np.load(exported / "out" / "q8ta_relu.npz") as arrays:
-        for number, name in enumerate(arrays.files):
-            (tmp_path / f"q8ta_relu-{number}.bin").write_bytes(arrays[name].tobytes())
-    found = certify.check(files, tmp_path, {})
-    assert not found.right
-    assert found.counts()["q8ta_relu"] == {certify.SAME: FEW}
-    assert found.counts()["q8ta_dequantize"] == {certify.MISSING: FEW}
-    (tmp_path / "q8ta_dequantize").mkdir()
-    with np.load(exported / "out" / "q8ta_dequantize.npz") as arrays:
-        for number, name in enumerate(arrays.files):
-            np.save(tmp_path / "q8ta_dequantize" / f"out{number}.npy", arrays[name])
-    assert certify.check(files, tmp_path, {}).right
-
-
-@pytest.mark.parametrize("left", [Path.mkdir, Path.touch], ids=["folder", "file"])
-def test_what_a_run_left_empty_is_missing(
-    left: Callable[[Path], object], exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shutil.copy(exported / "out" / "q8ta_relu.npz", tmp_path)
-    left(tmp_path / ("q8ta_dequantize" if left is Path.mkdir else "q8ta_dequantize.npz"))
-    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(tmp_path))
-    status, facts = _json(capsys, *given)
-    assert (status, facts["right"]) == (1, False)
-    assert facts["operators"]["q8ta_relu"][certify.SAME] == FEW
-    assert facts["operators"]["q8ta_dequantize"][certify.MISSING] == FEW
-
-
-def test_outputs_of_another_program_are_refused(exported: Path, tmp_path: Path) -> None:
-    files = certify.read(exported / "pte")
-    with pytest.raises(FormatError, match="no outputs"):
-        certify.check(files, tmp_path, {})
-    shutil.copy(exported / "out" / "q8ta_dequantize.npz", tmp_path / "q8ta_relu.npz")
-    with pytest.raises(RefsimError, match=re.escape("q8ta_relu.npz")):
-        certify.check(files, tmp_path, {})
-    with pytest.raises(FormatError, match="not a folder"):
-        certify.check(files, tmp_path / "nothing", {})
-
-
-def test_a_program_with_another_number_of_outputs_stops_no_other(exported: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    shutil.copy(exported / "out" / "q8ta_dequantize.npz", out)
-    arrays = dict(np.load(exported / "out" / "q8ta_relu.npz"))
-    del arrays["out1"]
-    np.savez(out / "q8ta_relu.npz", **arrays)
-    found = certify.check(certify.read(exported / "pte"), out, {})
-    assert found.counts()["q8ta_dequantize"] == {certify.SAME: FEW}
-    assert found.counts()["q8ta_relu"] == {certify.WRONG: FEW}
-    said = {row.detail.unfit for row in found.verdicts if row.op == "q8ta_relu"}
-    assert len(said) == 1 and "another number of outputs" in said.pop()
-
-
-def test_one_output_of_another_size_is_one_failure_among_the_cases(
-    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Among arrays and among raw files: the case is named with the reason, and the others are judged."""
-    out, names = tmp_path / "out", ("q8ta_relu", "q8ta_dequantize")
-    out.mkdir()
-    arrays = {name: dict(np.load(exported / "out" / f"{name}.npz")) for name in names}
-    for held in arrays.values():
-        held["out1"] = held["out1"].reshape(-1)[:-1]
-    np.savez(out / "q8ta_relu.npz", **arrays["q8ta_relu"])
-    for number in range(FEW):
-        (out / f"q8ta_dequantize-{number}.bin").write_bytes(arrays[names[1]][f"out{number}"].tobytes())
-    found = certify.check(certify.read(exported / "pte"), out, {})
-    wrong = {row.op: row.detail.unfit for row in found.verdicts if row.verdict == certify.WRONG}
-    assert not found.right and all(
-        found.counts()[name] == {certify.SAME: FEW - 1, certify.WRONG: 1} for name in names
-    )
-    assert wrong["q8ta_relu"].startswith(f"{out / 'q8ta_relu.npz'}: out1: does not fit; got int32 [")
-    assert wrong["q8ta_dequantize"].startswith(
-        f"{out / 'q8ta_dequantize-1.bin'}: not the size of this output"
-    )
-    given = ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(out))
-    status, facts = _json(capsys, *given, "--certificate", str(tmp_path / "page.html"))
-    assert status == 1 and {row["unfit"] for row in facts["deviations"]} == set(wrong.values())
-    text = (tmp_path / "page.html").read_text()
-    assert main([*given]) == 1
-    printed = capsys.readouterr().out
-    for said in wrong.values():
-        assert said in printed and said.partition(";")[0] in text
-
-
-def test_a_slip_in_the_outputs_of_programs_is_asked_back(exported: Path, tmp_path: Path) -> None:
-    files = certify.read(exported / "pte")
-    shutil.copytree(exported / "out", tmp_path / "out")
-    with pytest.raises(FormatError, match=re.escape(f"did you mean {tmp_path / 'out'}?")):
-        certify.check(files, tmp_path / "outt", {})
-    for name in ("q8ta_relu", "q8ta_dequantize"):
-        (tmp_path / "out" / f"{name}.npz").rename(tmp_path / "out" / f"{name}s.npz")
-    slip = re.escape("did you mean q8ta_relus.npz to be q8ta_relu.npz?")
-    with pytest.raises(FormatError, match=slip):
-        certify.check(files, tmp_path / "out", {})
-
-
-def test_another_meaning_is_refused(exported: Path, tmp_path: Path) -> None:
-    files = certify.read(exported / "pte")
-    changed = replace(files[0], cases=(replace(files[0].cases[0], sha256="0" * 64), *files[0].cases[1:]))
-    with pytest.raises(FormatError, match="another meaning"):
-        certify.check([changed], exported / "out", {})
-
-
-def test_a_case_is_the_same_as_in_the_corpus(exported: Path) -> None:
-    for file in certify.read(exported / "pte"):
-        for entry in file.cases:
-            assert entry.case == case(entry.case.op, entry.number)
-
-
-def _damage(text: str) -> Iterator[str]:
-    yield from ("", "[]", "{}", "nonsense", text[: len(text) // 2], text.replace('"files"', '"fils"'))
-    yield from (text.replace("q8ta_relu.pte", "../relu.pte"), text.replace('"line"', '"lime"'))
-    yield text.replace('"schema": 1', '"schema": 2')
-
-
-def test_damaged_manifests(exported: Path, tmp_path: Path) -> None:
-    text = (exported / "pte" / programs.MANIFEST).read_text()
-    for damaged in _damage(text):
-        (tmp_path / programs.MANIFEST).write_text(damaged)
-        with pytest.raises(FormatError):
-            certify.read(tmp_path)
