@@ -30,7 +30,7 @@ class Column(NamedTuple):
     show: Callable[[Any], object] | None = None
 
 
-class Key(NamedTuple):
+class JsonKey(NamedTuple):
     """A key of an object: its name, its type, what it means, and its column in tables, if it has one."""
 
     name: str
@@ -63,9 +63,9 @@ def plain(value: Any) -> Any:
 
 
 @cache
-def keys(kind: type[Any]) -> tuple[Key, ...]:
+def keys(kind: type[Any]) -> tuple[JsonKey, ...]:
     """The keys of a class: those of its bases first, fields before properties."""
-    found: dict[str, Key] = {}
+    found: dict[str, JsonKey] = {}
     for one in reversed(kind.__mro__):
         space = vars(sys.modules[one.__module__])
         for name, said in _annotations(one):
@@ -77,7 +77,7 @@ def keys(kind: type[Any]) -> tuple[Key, ...]:
                 meaning = next((one for one in reversed(more) if isinstance(one, str)), None)
                 if meaning is not None:
                     column = next((one for one in more if isinstance(one, Column)), None)
-                    found[name] = Key(name, inner, meaning, column)
+                    found[name] = JsonKey(name, inner, meaning, column)
     return tuple(found.values())
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from refsim.core import choices
-from refsim.core.plain import FLAT, Column, Key, keys
+from refsim.core.plain import FLAT, Column, JsonKey, keys
 from refsim.core.status import DIFFERENT, SAME
 
 #: Rows that the text of a verb shows of a list; `--json` lists all.
@@ -57,7 +57,7 @@ class Table(NamedTuple):
         return cls(heads, cells, [head for drop, head in left if drop])
 
 
-def _columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Key]]:
+def _columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], JsonKey]]:
     for key in keys(kind):
         if key.meaning == FLAT:
             yield from _columns(key.type, (*path, key.name))
@@ -65,7 +65,7 @@ def _columns(kind: type, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield path, key
 
 
-def _cell(row: object, path: Sequence[str], key: Key) -> object:
+def _cell(row: object, path: Sequence[str], key: JsonKey) -> object:
     for name in path:
         row = getattr(row, name)
     value = getattr(row, key.name)

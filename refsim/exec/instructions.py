@@ -20,7 +20,7 @@ from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer
 
 
-class Loaded(Protocol):
+class LoadedModel(Protocol):
     """What a model has of its file."""
 
     @property
@@ -48,7 +48,7 @@ def one_chain(plan: program.Plan, where: str) -> None:
 
 
 def prepared_plan(
-    model: Loaded,
+    model: LoadedModel,
     plan: program.Plan,
     shapes: Shapes,
     executor: Executor,
@@ -99,7 +99,7 @@ def _move(fetch: Fetch, to: int, values: Values) -> None:
     values[to] = fetch(values)
 
 
-def _fetch(model: Loaded, plan: program.Plan, number: int, written: Set[int], place: str) -> Fetch:
+def _fetch(model: LoadedModel, plan: program.Plan, number: int, written: Set[int], place: str) -> Fetch:
     """What fetches a value in a run in which at most these have been written."""
     value = plan.values[number]
     lists = isinstance(value, program.TensorList | program.OptionalTensorList)
@@ -110,7 +110,7 @@ def _fetch(model: Loaded, plan: program.Plan, number: int, written: Set[int], pl
     return lambda values: constant
 
 
-def _array_fetch(model: Loaded, plan: program.Plan, number: int, arrays: Set[int], place: str) -> Fetch:
+def _array_fetch(model: LoadedModel, plan: program.Plan, number: int, arrays: Set[int], place: str) -> Fetch:
     """The same for a value that must be a tensor, or a number that stands for one; these are arrays."""
     if number in arrays:
         return itemgetter(number)
@@ -140,7 +140,9 @@ def delegate(
     return Delegate(compute if observe is None else watched, start, tuple(reads), tuple(writes))
 
 
-def _delegate_of(model: Loaded, plan: program.Plan, instruction: program.DelegateCall, place: str) -> Graph:
+def _delegate_of(
+    model: LoadedModel, plan: program.Plan, instruction: program.DelegateCall, place: str
+) -> Graph:
     number = instruction.delegate_index
     if number not in model.graphs:
         raise GraphError(place, "not a Vulkan delegate", got=plan.delegates[number].id, need=VULKAN_ID)
@@ -190,7 +192,7 @@ class PlainKernel:
 
 
 def _array(
-    model: Loaded, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
+    model: LoadedModel, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
 ) -> np.ndarray:
     """A value that must be a tensor, or a number that stands for one."""
     value = fetched(model, plan, values, number, place)
@@ -199,7 +201,9 @@ def _array(
     return np.asarray(value)
 
 
-def fetched(model: Loaded, plan: program.Plan, values: Mapping[int, Any], number: int, place: str) -> Any:
+def fetched(
+    model: LoadedModel, plan: program.Plan, values: Mapping[int, Any], number: int, place: str
+) -> Any:
     """A value of a run: what was written, else what the plan says."""
     if number in values:
         return values[number]

@@ -16,7 +16,7 @@ import numpy as np
 
 from refsim.core.counted import counted
 from refsim.core.errors import GraphError, ShapeError
-from refsim.exec.instructions import Loaded, PlainKernel, fetched, one_chain
+from refsim.exec.instructions import LoadedModel, PlainKernel, fetched, one_chain
 from refsim.exec.prepared import Values
 from refsim.formats.literals import Int
 from refsim.formats.pte import schema as program
@@ -121,7 +121,7 @@ def _is_tensor(blob: Blob, number: int) -> bool:
 
 
 def at(
-    model: Loaded, blobs: Mapping[int, Blob], given: Sequence[np.ndarray], where: str
+    model: LoadedModel, blobs: Mapping[int, Blob], given: Sequence[np.ndarray], where: str
 ) -> tuple[program.Plan | None, dict[int, Blob]]:
     """Plan and delegates of the static copy of a model for these inputs, which `check` has let pass.
 
@@ -138,7 +138,7 @@ def at(
 class _Walk:
     """One way through a program's instructions."""
 
-    def __init__(self, model: Loaded, plan: program.Plan, blobs: Mapping[int, Blob], where: str) -> None:
+    def __init__(self, model: LoadedModel, plan: program.Plan, blobs: Mapping[int, Blob], where: str) -> None:
         self.model, self.plan, self.blobs, self.where = model, plan, blobs, where
         self.values: dict[int, Any] = {}
         self.copies: dict[int, Blob] = {}

@@ -72,7 +72,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainCase:
     """``shape`` of the input, which is float32 and has values from ``low`` to ``high``; the nodes; the outputs.
 
     ``smaller``: another shape of the input, at which the graph runs in the memory of the first; empty if there is none.
@@ -87,7 +87,7 @@ class Chain:
     seed: int
     smaller: tuple[int, ...] = ()
 
-    def shapes(self, where: str, target: Target | None = None) -> list[tuple[Chain, Graph]]:
+    def shapes(self, where: str, target: Target | None = None) -> list[tuple[ChainCase, Graph]]:
         """The chain and its graph, and both at the smaller shape, if it has one."""
         whole = self.graph(where, target)
         if not self.smaller:
@@ -95,7 +95,7 @@ class Chain:
         small = self.shrunk()
         return [(self, whole), (small, replace(small.graph(where, target), bound=whole))]
 
-    def shrunk(self) -> Chain:
+    def shrunk(self) -> ChainCase:
         """The chain at its smaller shape. Raises what an operator raises that does not take the sizes."""
         links: list[Link] = []
         tensors = [Tensor(0, self.smaller, _F32, WIDTH_PACKED)]
@@ -174,7 +174,7 @@ class ChainEntry:
     """A chain of the corpus with its number and the digest of its outputs."""
 
     number: int
-    chain: Chain
+    chain: ChainCase
     sha256: str
 
     @property
@@ -205,7 +205,7 @@ def parse(text: str, where: str) -> ChainEntry:
     with reading(where, "not a line of chains", f"refsim golden regen {CHAINS} --reason TEXT"):
         info = json.loads(text)
         links = tuple(_link(row) for row in info["nodes"])
-        chain = Chain(
+        chain = ChainCase(
             str(info["kind"]), tuple(info["shape"]), float(info["low"]), float(info["high"]), links,
             tuple(info["outputs"]), int(info["seed"]), tuple(info.get("smaller", ())),
         )  # fmt: skip
@@ -248,20 +248,22 @@ def digest(outputs: Sequence[np.ndarray]) -> str:
     return sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in outputs))
 
 
-def outputs_of(chain: Chain, graph: Graph, executor: Executor) -> list[np.ndarray]:
+def outputs_of(chain: ChainCase, graph: Graph, executor: Executor) -> list[np.ndarray]:
     """The outputs on an executor that has already run the graph on other values."""
     run_graph(graph, [chain.data(other=True)], executor)
     return run_graph(graph, [chain.data()], executor)
 
 
-def watched(chain: Chain, graph: Graph, executor: Executor) -> Values:
+def watched(chain: ChainCase, graph: Graph, executor: Executor) -> Values:
     """Every value between, of a run that is observed and joins nothing."""
     seen: Values = {}
     run_graph(graph, [chain.data()], executor, observe=_keeping(seen))
     return seen
 
 
-def joined(chain: Chain, graph: Graph, executor: Executor, value: int) -> tuple[np.ndarray, tuple[Node, ...]]:
+def joined(
+    chain: ChainCase, graph: Graph, executor: Executor, value: int
+) -> tuple[np.ndarray, tuple[Node, ...]]:
     """A value as a further output of a run as a whole, and the nodes of the step that wrote it."""
     cut, steps = replace(graph, outputs=(*graph.outputs, value)), list[tuple[Node, ...]]()
     observer = Observer(lambda event: steps.append(event.nodes), lambda delegate, wanted: False)

@@ -13,7 +13,7 @@ from refsim.core.errors import RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden import chain
-from refsim.golden.chain import Chain, ChainEntry, Values
+from refsim.golden.chain import ChainCase, ChainEntry, Values
 from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Checked, compared
 from refsim.golden.judge import SAME
 from refsim.graph.graph import Graph, Node
@@ -54,7 +54,7 @@ def check_chain(
 
 def _run(
     entry: ChainEntry, name: str, executor: Executor,
-    at: Chain, graph: Graph, outputs: list[np.ndarray], values: Values,
+    at: ChainCase, graph: Graph, outputs: list[np.ndarray], values: Values,
 ) -> Checked:  # fmt: skip
     try:
         found = _observed(graph, values, chain.watched(at, graph, executor))
@@ -83,7 +83,7 @@ def _observed(graph: Graph, values: Values, seen: Values) -> dict[str, Any]:
     return {}
 
 
-def _joined(at: Chain, graph: Graph, executor: Executor, values: Values) -> dict[str, Any]:
+def _joined(at: ChainCase, graph: Graph, executor: Executor, values: Values) -> dict[str, Any]:
     """The first wrong step if each value is an output in turn: operators are joined as far as they can be."""
     for value in (value for node in graph.nodes for value in node.outputs):
         array, step = chain.joined(at, graph, executor, value)

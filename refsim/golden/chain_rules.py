@@ -13,19 +13,25 @@ from zlib import crc32
 
 from refsim.aten.pool import PoolWindow
 from refsim.core.rng import Rng
-from refsim.golden.chain import CHAINS, Chain, Link
+from refsim.golden.chain import CHAINS, ChainCase
+from refsim.golden.chain_draft import (
+    HARDTANH,
+    RELU,
+    ChainDraft,
+    Quantization,
+    Shape,
+    elementwise,
+    of,
+    only,
+    sides,
+    terms,
+)
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
-
-Shape = tuple[int, ...]
-Quantization = tuple[float, int]
 
 MAX_POOL, MEAN, VIEW = "aten.max_pool2d_with_indices.default", "aten.mean.dim", "aten.view_copy.default"
 GROUP_NORM, LAYER_NORM = "aten.native_group_norm.default", "aten.native_layer_norm.default"
 AVERAGE, BILINEAR, SUM = "aten.avg_pool2d.default", "aten.upsample_bilinear2d.vec", "aten.sum.dim_IntList"
-HARDTANH, RELU = "aten.hardtanh.default", "aten.relu.default"
 #: The bounds of clamps, in quantization steps: none, those of a relu, to both sides, those that cut nothing, one alone.
 BOUNDS: tuple[tuple[float, ...] | None, ...] = (
     None,
@@ -48,73 +54,9 @@ class ChainKind:
 
     name: str
     count: int
-    make: Callable[[Rng, int], Chain]
+    make: Callable[[Rng, int], ChainCase]
     joined: bool | None = True
     looks_up: bool = False
-
-
-def _only(wanted: Callable[[OpSpec], bool]) -> str:
-    return next(name for name, op in OPS.items() if wanted(op))
-
-
-def _of(family: Family) -> str:
-    return _only(lambda op: op.family is family)
-
-
-def _elementwise(inputs: int) -> str:
-    """The operator on elements with so many int8 inputs."""
-    return _only(lambda op: op.family is Family.ELEMENTWISE and len(op.layouts[0]) == inputs + 1)
-
-
-class _Draft:
-    """Collects the nodes of a chain. ``at`` is the number of the value that the last node made."""
-
-    def __init__(self, kind: str, rng: Rng, shape: Shape) -> None:
-        self.kind, self.rng = kind, rng
-        self.input = self.shape = shape
-        self.links: list[Link] = []
-        self.at, self._next = 0, 1
-        self.low = self.high = 0.0
-
-    def _add(self, link: Link, outputs: int = 1) -> int:
-        self.links.append(link)
-        self.at, self._next = self._next, self._next + outputs
-        return self.at
-
-    def bound(self, op: str, params: dict[str, Any], layout: str, *others: int, **features: Any) -> int:
-        """An operator of the corpus, of the last value and ``others``."""
-        return self._add(Link(op, (self.at, *others), params, layout, features))
-
-    def quantize(self, q: Quantization, layout: str) -> int:
-        """The first one says which values there are: some beyond the range, to both sides."""
-        if not self.links:
-            scale, zp = q
-            self.low, self.high = rounded((-140 - zp) * scale), rounded((139 - zp) * scale)
-        return self.bound(_of(Family.QUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
-
-    def dequantize(self, q: Quantization, layout: str = "W") -> int:
-        return self.bound(_of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
-
-    def through(self, q: Quantization, layout: str, real: str = "W") -> int:
-        """Quantized in a layout, and dequantized again into another."""
-        self.quantize(q, layout)
-        return self.dequantize(q, real)
-
-    def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None, layout: str = "") -> int:
-        """A float operator; its outputs are of the input's shape where none is said."""
-        shapes = shapes or (self.shape,)
-        self.shape = shapes[0]
-        return self._add(Link(op, (self.at,), layout=layout, args=args, shapes=shapes), len(shapes))
-
-    def clamp(self, bounds: tuple[float, ...] | None, scale: float) -> None:
-        """Between these bounds, in steps of this scale; of an empty pair a relu; none."""
-        if bounds is not None:
-            self.floats(HARDTANH if bounds else RELU, *(rounded(bound * scale) for bound in bounds))
-
-    def chain(self, *more: int) -> Chain:
-        """All of it; the last value and ``more`` are its outputs."""
-        seed = self.rng.integer(0, (1 << 31) - 1) & ~1  # the seed beside it makes the values of another run
-        return Chain(self.kind, self.input, self.low, self.high, tuple(self.links), (self.at, *more), seed)
 
 
 def _quantization(rng: Rng, number: int) -> Quantization:
@@ -150,10 +92,10 @@ def _window(rng: Rng, number: int) -> tuple[Shape, PoolWindow]:
     return size, PoolWindow(size, kernel, stride, padding, dilation, bool(number % 5 % 2))
 
 
-def _max_pool(rng: Rng, number: int) -> Chain:
+def _max_pool(rng: Rng, number: int) -> ChainCase:
     size, window = _window(rng, number)
     images, channels = 1 + number % 2, _channels(number)
-    draft, q = _Draft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
+    draft, q = ChainDraft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
     draft.through(q, layout)
     draft.clamp(_bounds(number // 2 + 1), q[0])
@@ -165,10 +107,10 @@ def _max_pool(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _mean(rng: Rng, number: int) -> Chain:
+def _mean(rng: Rng, number: int) -> ChainCase:
     images, channels = 1 + number % 3, _channels(number + 2)
     shape = (images, channels, rng.integer(1, 11), rng.integer(2, 17))
-    draft, q = _Draft("mean", rng, shape), _quantization(rng, number + number // 6)
+    draft, q = ChainDraft("mean", rng, shape), _quantization(rng, number + number // 6)
     draft.through(q, _BY_CHANNELS[number % 3])
     draft.clamp(_bounds(number), q[0])
     dims = ([-1, -2], [2, 3], [3, 2])[number // 2 % 3]
@@ -183,12 +125,12 @@ def _mean(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _clamp(rng: Rng, number: int) -> Chain:
+def _clamp(rng: Rng, number: int) -> ChainCase:
     """A clamp between two quantizations, or nothing between them: by lookup, and by arithmetic."""
     shape: Shape = (1 + number % 2, _channels(number), rng.integer(1, 7), rng.integer(3, 19))
     layout = ("4C", "4W", "4W4C", "4H4W", "4C1W")[number % 5]
     shape = shape[number // 5 % 3 :] if layout in ("4W", "4H4W") else shape
-    draft, q = _Draft("clamp", rng, shape), _quantization(rng, number)
+    draft, q = ChainDraft("clamp", rng, shape), _quantization(rng, number)
     draft.through(q, layout)
     draft.clamp(_bounds(number + 1), q[0])
     after = (rounded(q[0] * (0.4, 1.7, 1.0, 0.013)[number % 4]), q[1] // 2 + 3)
@@ -199,10 +141,10 @@ def _clamp(rng: Rng, number: int) -> Chain:
 # --- what must stay apart --------------------------------------------------------------------------------
 
 
-def _read_twice(rng: Rng, number: int) -> Chain:
+def _read_twice(rng: Rng, number: int) -> ChainCase:
     """The real values between are an output too, or the clamped ones are, or another operator reads them."""
     shape = (1, _channels(number + 4), 6, 5 + number)
-    draft, q = _Draft("read twice", rng, shape), _quantization(rng, number + 1)
+    draft, q = ChainDraft("read twice", rng, shape), _quantization(rng, number + 1)
     real = draft.through(q, "4C")
     if number % 3 == 0:
         draft.clamp((0.0, 60.5), q[0])
@@ -219,19 +161,16 @@ def _read_twice(rng: Rng, number: int) -> Chain:
     return draft.chain(more)
 
 
-def _residual(rng: Rng, number: int) -> Chain:
+def _residual(rng: Rng, number: int) -> ChainCase:
     """Convolutions, a relu, an add of an early and a late value, another layout, a shuffle: memory that is shared.
 
     The last is so large that several threads share it.
     """
     channels, out = (16, 24, 20, 68, 16, 128)[number], (32, 12, 36, 20, 32, 132)[number]
     images, *sizes = (1 + number % 2, 5 + number, 7 + 2 * number) if number < 5 else (1, 48, 50)
-    draft = _Draft("residual", rng, (images, channels, *sizes))
+    draft = ChainDraft("residual", rng, (images, channels, *sizes))
     a, b, c, d = ((rounded(rng.scale_moderate() * (1, 9, 30, 30)[k]), 7 * k - 5 * number) for k in range(4))
     first, second = "4W4C", ("4C1W", "4C", "4W4C")[number % 3]
-
-    def sides(x: Quantization, y: Quantization) -> dict[str, Any]:
-        return {"in_scale": x[0], "in_zp": x[1], "out_scale": y[0], "out_zp": y[1]}
 
     def window(size: int, groups: int) -> dict[str, Any]:
         pad = size // 2
@@ -239,19 +178,18 @@ def _residual(rng: Rng, number: int) -> Chain:
         return {"kernel_size": (size, size), "padding": (pad, pad), **rest}
 
     draft.quantize(a, first)
-    point = _only(lambda op: op.family is Family.CONVOLUTION and op.one_tap)
+    point = only(lambda op: op.family is Family.CONVOLUTION and op.one_tap)
     features = {"out_channels": out, "bias": bool(number % 2)}
     early = draft.bound(point, sides(a, b) | window(1, 1), first, **features)
-    draft.bound(_of(Family.DEPTHWISE), sides(b, c) | window(3, out), first, **(features | {"bias": True}))
-    draft.bound(_elementwise(1), sides(c, c), first)
+    draft.bound(of(Family.DEPTHWISE), sides(b, c) | window(3, out), first, **(features | {"bias": True}))
+    draft.bound(elementwise(1), sides(c, c), first)
     late = draft.at
     draft.at = early
-    both = {"a_scale": b[0], "a_zp": b[1], "b_scale": c[0], "b_zp": c[1], "alpha": 1.0 + number % 3 / 2}
-    draft.bound(_elementwise(2), both | {"out_scale": d[0], "out_zp": d[1]}, first, late)
-    draft.bound(_of(Family.RELAYOUT), {}, second)
+    draft.bound(elementwise(2), terms(b, c, d, 1.0 + number % 3 / 2), first, late)
+    draft.bound(of(Family.RELAYOUT), {}, second)
     inverse = rounded(0.7 / d[0])
     shuffle = {"in_scale": d[0], "in_zp": d[1], "out_inv_scale": inverse, "out_zp": a[1], "upscale": 2}
-    draft.bound(_of(Family.SHUFFLE), shuffle, second)
+    draft.bound(of(Family.SHUFFLE), shuffle, second)
     draft.dequantize((rounded(d[0] / 0.7), a[1]))
     return draft.chain(early) if number % 4 == 3 else draft.chain()
 
@@ -259,11 +197,11 @@ def _residual(rng: Rng, number: int) -> Chain:
 # --- what the cases and the other chains do not hold ------------------------------------------------------
 
 
-def _ties(rng: Rng, number: int) -> Chain:
+def _ties(rng: Rng, number: int) -> ChainCase:
     """Means that lie exactly between two steps of the output: scales are powers of two, and so is the pixels' count."""
     images, channels = 1 + number % 2, _channels(number + 3)
     size = ((2, 2), (1, 4), (2, 4), (4, 1))[number % 4]
-    draft, scale = _Draft("mean ties", rng, (images, channels, *size)), 0.25
+    draft, scale = ChainDraft("mean ties", rng, (images, channels, *size)), 0.25
     draft.through((scale, 3 - number), _BY_CHANNELS[number % 3])
     draft.floats(MEAN, [-1, -2], True, shapes=((images, channels, 1, 1),))
     after = (scale * 2 / (size[0] * size[1]) * (1, 3)[number // 4 % 2], number - 4)
@@ -271,12 +209,12 @@ def _ties(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _two_clones(rng: Rng, number: int) -> Chain:
+def _two_clones(rng: Rng, number: int) -> ChainCase:
     """One value that two readers need in two layouts, each other than its own; and a third that takes it as it is."""
     layouts = ("4C", "4W4C", "4C1W")
     own, first, second = (layouts[(number + k) % 3] for k in range(3))
     draft, q = (
-        _Draft("two clones", rng, (1 + number % 2, _channels(number), 5, 6 + number)),
+        ChainDraft("two clones", rng, (1 + number % 2, _channels(number), 5, 6 + number)),
         _quantization(rng, number),
     )
     draft.quantize(q, own)
@@ -284,21 +222,17 @@ def _two_clones(rng: Rng, number: int) -> Chain:
     for layout in (first, second, own):
         draft.at = read
         if layout != own:
-            draft.bound(_of(Family.RELAYOUT), {}, layout)
+            draft.bound(of(Family.RELAYOUT), {}, layout)
         if number % 2 or layout == first:
-            draft.bound(_elementwise(1), _relu(q), layout)
+            draft.bound(elementwise(1), sides(q, q), layout)
         ends.append(draft.dequantize(q))
     return draft.chain(*ends[:-1])
 
 
-def _relu(q: Quantization) -> dict[str, Any]:
-    return {"in_scale": q[0], "in_zp": q[1], "out_scale": q[0], "out_zp": q[1]}
-
-
-def _other_zero(rng: Rng, number: int) -> Chain:
+def _other_zero(rng: Rng, number: int) -> ChainCase:
     """Requantized with the same scale and another zero point: the bytes move, and are no copies."""
     draft, q = (
-        _Draft("other zero point", rng, (1, _channels(number), 4, 5 + number)),
+        ChainDraft("other zero point", rng, (1, _channels(number), 4, 5 + number)),
         _quantization(rng, number),
     )
     first, second = _BY_CHANNELS[number % 3], _BY_CHANNELS[(number + number // 3) % 3]
@@ -309,13 +243,13 @@ def _other_zero(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _float(rng: Rng, number: int) -> Chain:
+def _float(rng: Rng, number: int) -> ChainCase:
     """A float operator that adds many elements in an order of its own, between a dequantize and a quantize."""
     turn, packed = number % 5, ("W", "CHANNELS_PACKED")[number // 5 % 2]
     images, channels = 1 + number % 2, (6, 14, 22, 19, 13)[turn]
     size = (259, 257) if number == 8 else (rng.integer(4, 9), rng.integer(5, 12))
     shape = (1 if number == 8 else images, channels, *size)
-    draft, q = _Draft("float", rng, shape), _quantization(rng, number)
+    draft, q = ChainDraft("float", rng, shape), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
     draft.through(q, layout, packed)
     where = "" if packed == "W" else packed
@@ -342,10 +276,10 @@ def _float(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _layer_norm(rng: Rng, number: int) -> Chain:
+def _layer_norm(rng: Rng, number: int) -> ChainCase:
     """Rows of an image, or of a matrix, each normalized by its own mean and deviation."""
     shape: Shape = ((2, 5, 7, 19), (9, 68), (1, 6, 4, 70), (3, 5, 33))[number % 4]
-    draft, q = _Draft("layer norm", rng, shape), _quantization(rng, number)
+    draft, q = ChainDraft("layer norm", rng, shape), _quantization(rng, number)
     layout = "4W" if len(shape) < 4 else _BY_CHANNELS[number % 3]
     draft.through(q, layout)
     rows = (*shape[:-1], 1)
@@ -355,25 +289,26 @@ def _layer_norm(rng: Rng, number: int) -> Chain:
     return draft.chain()
 
 
-def _two_shapes(rng: Rng, number: int) -> Chain:
+def _two_shapes(rng: Rng, number: int) -> ChainCase:
     """At its bound, and at a smaller shape in the memory of the bound: images by turns, and rows."""
-    draft = _Draft("two shapes", rng, ((1 + number % 3, 12 + 4 * number, 9, 14), (11, 24))[number % 4 == 3])
+    draft = ChainDraft(
+        "two shapes", rng, ((1 + number % 3, 12 + 4 * number, 9, 14), (11, 24))[number % 4 == 3]
+    )
     a, b, c = ((rounded(rng.scale_moderate() * (1, 9, 30)[k]), 7 * k - 5 * number) for k in range(3))
-    sides = {"in_scale": a[0], "in_zp": a[1], "out_scale": b[0], "out_zp": b[1]}
+    first = sides(a, b)
     if len(draft.input) == 2:
         draft.quantize(a, "4H4W")
-        many = _only(lambda op: op.family is Family.LINEAR and not op.one_row and op.channel_dim == -1)
-        draft.bound(many, sides | {"activation": "relu"}, "4H4W", out_channels=19, bias=True)
+        many = only(lambda op: op.family is Family.LINEAR and not op.one_row and op.channel_dim == -1)
+        draft.bound(many, first | {"activation": "relu"}, "4H4W", out_channels=19, bias=True)
         draft.dequantize(b)
         return replace(draft.chain(), smaller=(5, 24))
     channels, layout = draft.input[1], ("4W4C", "4C", "4C1W")[number % 3]
     draft.quantize(a, layout)
     rest = {"padding": (1, 1), "dilation": (1, 1), "activation": ("none", "relu")[number % 2]}
-    params = sides | {"kernel_size": (3, 3), "stride": (1, 1), "groups": channels, **rest}
-    early = draft.bound(_of(Family.DEPTHWISE), params, "4W4C", out_channels=channels, bias=True)
-    draft.bound(_elementwise(1), {"in_scale": b[0], "in_zp": b[1], "out_scale": b[0], "out_zp": b[1]}, "4W4C")
-    both = {"a_scale": b[0], "a_zp": b[1], "b_scale": b[0], "b_zp": b[1], "alpha": 1.0}
-    draft.bound(_elementwise(2), both | {"out_scale": c[0], "out_zp": c[1]}, "4W4C", early)
+    params = first | {"kernel_size": (3, 3), "stride": (1, 1), "groups": channels, **rest}
+    early = draft.bound(of(Family.DEPTHWISE), params, "4W4C", out_channels=channels, bias=True)
+    draft.bound(elementwise(1), sides(b, b), "4W4C")
+    draft.bound(elementwise(2), terms(b, b, c, 1.0), "4W4C", early)
     draft.dequantize(c)
     draft.clamp(_bounds(number), c[0])
     if number % 2:
@@ -403,7 +338,7 @@ KINDS = (
 COUNT = sum(kind.count for kind in KINDS)
 
 
-def kind_of(number: int) -> tuple[ChainKind, int]:
+def kindof(number: int) -> tuple[ChainKind, int]:
     """(kind, number within it) of a chain."""
     for kind in KINDS:
         if number < kind.count:
@@ -412,12 +347,12 @@ def kind_of(number: int) -> tuple[ChainKind, int]:
     raise IndexError(f"no chain {number}")
 
 
-def chain(number: int) -> Chain:
+def chain(number: int) -> ChainCase:
     """Chain ``number`` of the corpus."""
-    kind, place = kind_of(number)
+    kind, place = kindof(number)
     return kind.make(Rng(crc32(CHAINS.encode()) << 20 | number), place)
 
 
-def chains() -> Iterator[Chain]:
+def chains() -> Iterator[ChainCase]:
     """All chains, in order."""
     return map(chain, range(COUNT))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Annotated
 
-from refsim.golden.chain import Chain
+from refsim.golden.chain import ChainCase
 from refsim.golden.chain_rules import KINDS
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case import Case
@@ -396,7 +396,7 @@ def combinations(op: str) -> list[Layouts]:
     return [tuple(map(str, rows)) for rows in OPS[op].layouts]
 
 
-def chains_by_kind(chains: Iterable[Chain]) -> dict[str, int]:
+def chains_by_kind(chains: Iterable[ChainCase]) -> dict[str, int]:
     """How many chains of each kind there are, of kinds that have none as well."""
     found = Counter(chain.kind for chain in chains)
     return {kind.name: found[kind.name] for kind in KINDS}

@@ -82,7 +82,7 @@ class MemoryFacts:
 
 
 @dataclass(frozen=True)
-class Transition:
+class LayoutTransition:
     """An operator whose output has another layout than its first input."""
 
     node: Annotated[int, "Number of the node."]
@@ -112,7 +112,7 @@ class DelegateFacts:
     constants: Annotated[ConstantFacts, "The constants."]
     memory: Annotated[MemoryFacts, "Memory objects of the activations."]
     transitions: Annotated[
-        Sequence[Transition], "Operators whose output has another layout than their first input."
+        Sequence[LayoutTransition], "Operators whose output has another layout than their first input."
     ]
     numbers: Annotated[Sequence[NumberFacts], "The SymInts that the delegate computes."] = ()
 
@@ -141,13 +141,13 @@ def memory(graph: Graph) -> MemoryFacts:
     return MemoryFacts(len(objects), sum(objects.values()), sum(size for _, size in sizes))
 
 
-def transitions(graph: Graph) -> Iterator[Transition]:
+def transitions(graph: Graph) -> Iterator[LayoutTransition]:
     """Nodes whose int8 or float32 output has another layout than their first input."""
     for node in graph.nodes:
         source = next((graph.tensors[arg.id] for arg in node.args if isinstance(arg, Ref)), None)
         target = graph.tensors.get(node.outputs[0]) if node.outputs else None
         if source is not None and target is not None and source.layout is not target.layout:
-            yield Transition(node.number, node.operator, layout(source), layout(target), nbytes(target))
+            yield LayoutTransition(node.number, node.operator, layout(source), layout(target), nbytes(target))
 
 
 def layout(tensor: Tensor) -> str | None:

@@ -13,7 +13,8 @@ from refsim.core.errors import RefsimError
 from refsim.core.layout import LAYOUTS, WIDTH_PACKED
 from refsim.core.rng import Rng
 from refsim.exec.definition import Definition
-from refsim.golden.chain import Chain, Link, linked
+from refsim.golden.chain import ChainCase, Link, linked
+from refsim.golden.chain_draft import Quantization, Shape, of
 from refsim.graph.graph import Graph, Tensor
 from refsim.graph.interpreter import logical, run_node, stored
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
@@ -24,9 +25,6 @@ from refsim.sweep.plan import GRAPHS
 
 #: Elements of a value: enough for several words, rows and tasks.
 MOST_ELEMENTS = 12_000
-
-Shape = tuple[int, ...]
-Quantization = tuple[float, int]
 
 
 @dataclass(frozen=True)
@@ -108,12 +106,8 @@ class GraphDraft:
         """One of these, of the latest mostly."""
         return values[-1] if self.rng.chance(65) else self.rng.choice(values)
 
-    def chain(self, outputs: tuple[int, ...]) -> Chain:
-        return Chain(GRAPHS, self.shape, self.low, self.high, tuple(self.links), outputs, self.seed)
-
-
-def only(family: Family) -> str:
-    return next(name for name, op in OPS.items() if op.family is family)
+    def chain(self, outputs: tuple[int, ...]) -> ChainCase:
+        return ChainCase(GRAPHS, self.shape, self.low, self.high, tuple(self.links), outputs, self.seed)
 
 
 def quantize(draft: GraphDraft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
@@ -131,11 +125,11 @@ def quantize(draft: GraphDraft, value: DraftValue, q: Quantization | None = None
     layouts += [
         n for n in layouts if LAYOUTS[n].outer_block == 1
     ] * 2  # pixels side by side, as kernels like them
-    link = Link(only(Family.QUANTIZE), (value.number,), {"scale": q[0], "zp": q[1]}, rng.choice(layouts))
+    link = Link(of(Family.QUANTIZE), (value.number,), {"scale": q[0], "zp": q[1]}, rng.choice(layouts))
     return draft.add(link, q)
 
 
 def dequantize(draft: GraphDraft, value: DraftValue) -> DraftValue | None:
     assert value.q is not None
     params = {"scale": value.q[0], "zp": value.q[1]}
-    return draft.add(Link(only(Family.DEQUANTIZE), (value.number,), params, str(WIDTH_PACKED)))
+    return draft.add(Link(of(Family.DEQUANTIZE), (value.number,), params, str(WIDTH_PACKED)))

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
-from refsim.golden.chain import Chain
+from refsim.golden.chain import ChainCase
+from refsim.golden.chain_draft import Shape
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.sweep.draft import GraphDraft, Shape, dequantize, quantize
+from refsim.sweep.draft import GraphDraft, dequantize, quantize
 from refsim.sweep.menu import MENU
 
 #: Operators of a graph before its end, and how many draws may fail before it is left as it is.
@@ -22,7 +23,7 @@ _SHAPES = 1 << 40
 CHANNELS = (1, 3, 4, 5, 8, 12, 16, 17, 32, 50, 64)
 
 
-def draw(seed: int) -> Chain:
+def draw(seed: int) -> ChainCase:
     """The graph of a seed: the same on every machine."""
     rng = Rng(seed)
     channels = rng.choice(CHANNELS)
@@ -46,7 +47,7 @@ def draw(seed: int) -> Chain:
     return _smaller(draft.chain(_outputs(draft)), Rng(seed ^ _SHAPES))
 
 
-def _smaller(chain: Chain, rng: Rng) -> Chain:
+def _smaller(chain: ChainCase, rng: Rng) -> ChainCase:
     """With a shape below that of the chain, which is then its bound, if every operator takes it."""
     keeps = (
         max(len(chain.shape) - 3, 0) if len(chain.shape) > 2 else 1
@@ -73,13 +74,13 @@ def _outputs(draft: GraphDraft) -> tuple[int, ...]:
     return tuple(dict.fromkeys(value.number for value in found))
 
 
-def told(chain: Chain) -> str:
+def told(chain: ChainCase) -> str:
     """The input and the operators of a graph, in one line."""
     names = (link.op.removeprefix("aten.").removesuffix(".default") for link in chain.links)
     return " > ".join(("x".join(map(str, chain.shape)), *names))
 
 
-def cut(chain: Chain) -> Iterator[Chain]:
+def cut(chain: ChainCase) -> Iterator[ChainCase]:
     """The first nodes of a graph, with the last one's result as its only output: the fewest first."""
     value = 1
     for count, link in enumerate(chain.links, 1):

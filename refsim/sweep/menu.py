@@ -10,12 +10,13 @@ import numpy as np
 
 from refsim.core.rng import Rng
 from refsim.golden.chain import Link
+from refsim.golden.chain_draft import Quantization, Shape, of
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
-from refsim.sweep.draft import DraftValue, GraphDraft, Quantization, Shape, dequantize, only, quantize
+from refsim.sweep.draft import DraftValue, GraphDraft, dequantize, quantize
 
 # --- int8 operators --------------------------------------------------------------------------------------
 
@@ -47,7 +48,7 @@ def _applied(draft: GraphDraft, op: OpSpec) -> DraftValue | None:
     row = rng.choice(fit or rows)
     for at, need in enumerate(row[:-1]):
         if draft.layout_of(sources[at]) != need:
-            link = Link(only(Family.RELAYOUT), (sources[at].number,), layout=need)
+            link = Link(of(Family.RELAYOUT), (sources[at].number,), layout=need)
             if (moved := draft.add(link, sources[at].q)) is None:
                 return None
             sources[at] = moved

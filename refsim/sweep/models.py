@@ -23,7 +23,7 @@ from refsim.exec.model import Model, load
 from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import contents
 from refsim.formats.dumps import value_name
-from refsim.golden.chain import Chain
+from refsim.golden.chain import ChainCase
 from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.graph.interpreter import Event, Observer
@@ -54,12 +54,12 @@ class DrawnModel:
     nodes: list[Traced]
     outputs: list[np.ndarray]
     seed: int
-    chain: Chain | None = None
+    chain: ChainCase | None = None
     smaller: DrawnModel | None = None
 
     @classmethod
     def of(
-        cls, model: Model, inputs: Inputs, others: Inputs, seed: int, chain: Chain | None = None
+        cls, model: Model, inputs: Inputs, others: Inputs, seed: int, chain: ChainCase | None = None
     ) -> DrawnModel:
         nodes: list[Traced] = []
         outputs = trace(model, inputs, Definition(), nodes.append)
@@ -115,7 +115,7 @@ class ModelRunner:
         return DrawnModel.of(model, model.random_inputs(seed), model.random_inputs(seed + 1), seed)
 
 
-def _graph(seed: int, profile: Profile, chain: Chain | None = None) -> DrawnModel:
+def _graph(seed: int, profile: Profile, chain: ChainCase | None = None) -> DrawnModel:
     """A random graph, or a part of it, as a model."""
     chain = chain or draw(seed)
     made = [

@@ -12,7 +12,7 @@ from modules.wgsl_kernels import INDEX, RIGHT, needs_device
 from refsim.check.runtime import runtime
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
-from refsim.golden.chain import Chain, Link
+from refsim.golden.chain import ChainCase, Link
 from refsim.graph.interpreter import Event, Observer, run_nodes
 from refsim.ops.base.target import Target
 
@@ -63,7 +63,7 @@ def executor() -> Iterator[Executor]:
 
 def compared(executor: Executor, links: tuple[Link, ...], data: np.ndarray) -> list[str]:
     """Who computed each node: the host's reason, or nothing. The bits are those of the host."""
-    graph = Chain("floats", data.shape, -1.0, 1.0, links, (len(links),), 0).graph("floats", FLAT)
+    graph = ChainCase("floats", data.shape, -1.0, 1.0, links, (len(links),), 0).graph("floats", FLAT)
     by: list[str] = []
 
     def tell(event: Event) -> None:

@@ -34,7 +34,7 @@ from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import NodesInWords, Observer, logical, results, stored
 
 
-class Given:
+class InputPlace:
     """Where an input goes, as an array, or who reads it where the caller has it until the run is over (``readers``)."""
 
     def __init__(self, view: np.ndarray, readers: Sequence[Relocation]) -> None:
@@ -64,7 +64,7 @@ class Given:
 
 
 #: Where the inputs go, what runs, where the outputs are.
-Whole = tuple[list[Given], Callable[[], None], list[np.ndarray]]
+Whole = tuple[list[InputPlace], Callable[[], None], list[np.ndarray]]
 #: Inputs of at least so many bytes are read where the caller has them, if their readers allow it, else all threads copy
 #: them: for one thread to copy an image of 224 x 224 takes 12 to 50 us, to tell the readers takes 1.
 READ_THERE_BYTES = 32 * 1024
@@ -226,12 +226,12 @@ class CpuPlan:
                     job = elementwise.copied(nbytes, f"input {number}", value_name(v), cpu().isa)
                     readers = list(job.relocations[:1])
                     jobs.append(job)
-            reads.append(Given(views[v], readers))
+            reads.append(InputPlace(views[v], readers))
         return reads, part.ready(graph, jobs), [views[v] for v in graph.outputs]
 
     def _run_whole(
         self,
-        reads: list[Given],
+        reads: list[InputPlace],
         run: Callable[[], None],
         writes: list[np.ndarray],
         inputs: Sequence[np.ndarray],

@@ -83,7 +83,7 @@ class _Team:
         number = self.first + j
         kernel, block = fn.load(row, PTR), fn.load(row + 8, PTR)
         tasks, units, unit = (fn.load(row + 8 * word, I64) for word in (2, 3, 4))
-        work = _Work(number & 0xFFFF_FFFF, kernel, block, tasks, units, unit)
+        work = _JobRow(number & 0xFFFF_FFFF, kernel, block, tasks, units, unit)
 
         def begin() -> None:
             fn.store(fn.i64(0), self.done)
@@ -92,7 +92,7 @@ class _Team:
 
         fn.when(read(fn, self.over) < number, begin)
 
-    def _take(self, work: _Work, whose: Value, part: int) -> Value:
+    def _take(self, work: _JobRow, whose: Value, part: int) -> Value:
         """Claim a part of what is left of a share and do it; whether something was left.
 
         A share that nobody has begun is whole: its word is of a job before. ``part``: 1 for half of it, 2 for a
@@ -128,7 +128,7 @@ class _Team:
         fn.when(some, claim)
         return fn.load(self.taken, I64).eq(1)
 
-    def _help(self, work: _Work) -> None:
+    def _help(self, work: _JobRow) -> None:
         """Take from every other share, once."""
 
         def other(k: Value) -> None:
@@ -138,7 +138,7 @@ class _Team:
 
         self.fn.loop(self.threads, other, start=1)
 
-    def _until(self, work: _Work, is_over: Callable[[], Value]) -> None:
+    def _until(self, work: _JobRow, is_over: Callable[[], Value]) -> None:
         """Look until a job is over; help the others after a while."""
         fn = self.fn
         fn.store(fn.i64(0), self.looks)
@@ -162,7 +162,7 @@ class _Team:
 
         fn.repeat(look)
 
-    def _gather(self, work: _Work, number: Value) -> None:
+    def _gather(self, work: _JobRow, number: Value) -> None:
         """The first thread: until all units are done; then tell the others."""
         fn = self.fn
 
@@ -177,12 +177,12 @@ class _Team:
         self._until(work, all_done)
         write(fn, self.over, number)
 
-    def _wait(self, work: _Work, number: Value) -> None:
+    def _wait(self, work: _JobRow, number: Value) -> None:
         """The other threads: until the first one says so."""
         self._until(work, lambda: (read(self.fn, self.over) >= number).zext(I64))
 
 
-class _Work:
+class _JobRow:
     """A job's row, and the low half of its number."""
 
     def __init__(
