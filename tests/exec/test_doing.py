@@ -173,6 +173,9 @@ def test_a_command_that_crashes_names_the_node() -> None:
     assert re.search(rf"in .*mixed_ops\.pte: delegate 0: .*{UNARY.name}", done.stderr)
 
 
+VERIFY = [sys.executable, "-m", "refsim.cli", "golden", "verify", f"{UNARY.name}/0003", "-x", "cpu:emulated"]
+
+
 def test_verify_names_the_case_and_how_to_repeat_it(tmp_path: Path) -> None:
     """The library of a kernel is cut off on its way, as a driver may crash: only that case is lost."""
     hook = tmp_path / "sitecustomize.py"
@@ -182,18 +185,8 @@ def test_verify_names_the_case_and_how_to_repeat_it(tmp_path: Path) -> None:
         "    from refsim.exec.emulated import EmulatedExecutor\n"
         "    EmulatedExecutor.run = lambda self, launch, inputs: ctypes.string_at(0)\n"
     )
-    command = [
-        sys.executable,
-        "-m",
-        "refsim.cli",
-        "golden",
-        "verify",
-        f"{UNARY.name}/0003",
-        "-x",
-        "cpu:emulated",
-    ]
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(VERIFY, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
     line = next(line for line in done.stdout.splitlines() if " crashed " in line)
     assert line.startswith(f"{UNARY.name}/0003") and "signal 11, during" in line
@@ -205,21 +198,11 @@ def test_verify_names_the_case_and_how_to_repeat_it(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_case_that_compiles_longer_than_its_limit_is_in_time(tmp_path: Path) -> None:
     """With an empty cache, Numba alone takes longer to load than this case may take."""
-    command = [
-        sys.executable,
-        "-m",
-        "refsim.cli",
-        "golden",
-        "verify",
-        f"{UNARY.name}/0003",
-        "-x",
-        "cpu:emulated",
-    ]
     environment = {
         k: v for k, v in os.environ.items() if k not in ("NUMBA_CACHE_DIR", "REFSIM_SCRATCH_CACHE")
     }
     done = subprocess.run(
-        [*command, "--seconds", "3"], cwd=ROOT, capture_output=True, text=True, check=False,
+        [*VERIFY, "--seconds", "3"], cwd=ROOT, capture_output=True, text=True, check=False,
         env=environment | {"XDG_CACHE_HOME": str(tmp_path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout

@@ -6,8 +6,6 @@ REFSIM_RANDOM=1000 runs that many random configurations per operator and thread 
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from examples import some
-from wide import SQUARE, check, large_window, repacks, wide
+from wide import EMULATED, ROOT, SQUARE, check, large_window, on_processor, repacks, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.core.rng import Rng
-from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
+from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.formats import recordings
 from refsim.ops.base.binding import bind
@@ -30,11 +28,9 @@ from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 
-ROOT = Path(__file__).parents[3]
 RANDOM = int(os.environ.get("REFSIM_RANDOM", "12"))
 THREADS = (1, 2, 3)
 EXECUTORS = {count: NativeExecutor(count) for count in THREADS}
-EMULATED = EmulatedExecutor()
 CASES = [
     pytest.param(case, id=f"{name}-{number}")
     for name, op in OPS.items()
@@ -103,7 +99,6 @@ def test_other_profiles_take_the_model() -> None:
 def test_other_processors(cpu: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
-        "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
         "from wide import SQUARE, check, large_window, repacks, wide, OPS, Rng\n"
         "from refsim.exec.cpu import NativeExecutor\n"
         "executor = NativeExecutor(2)\n"
@@ -112,12 +107,7 @@ def test_other_processors(cpu: str) -> None:
         "for seed in range(3): check(large_window(seed), executor)\n"
         f"for shape in {REPACKED[:4]}:\n  for case in repacks(shape): check(case, executor)\n"
     )
-    env = {**os.environ, "NUMBA_CPU_NAME": cpu, "PYTHONPATH": str(ROOT)}
-    env.pop("NUMBA_CPU_FEATURES", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    on_processor(cpu, code)
 
 
 def test_fast_routes_are_taken() -> None:

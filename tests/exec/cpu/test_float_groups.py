@@ -5,16 +5,12 @@ Their sums have an order, and a profile may fuse each product with its sum, so t
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from wide import check, wide
+from wide import check, on_processor, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import PROFILES, Profile
@@ -29,7 +25,6 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
-ROOT = Path(__file__).parents[3]
 ROUTES = {
     op.name: route
     for family, route in ((Family.WEIGHT_ONLY, "float_groups"), (Family.LOOKUP, "lookup"))
@@ -161,7 +156,6 @@ def test_groups_of_a_table(group: int) -> None:
 def test_other_processors(name: str) -> None:
     """Code for a lesser processor than the host's, under every profile, in a process of its own."""
     code = (
-        "import sys; sys.path.insert(0, 'tests/exec/cpu')\n"
         "from test_float_groups import *\n"
         "for profile in EVERY:\n"
         "  for name in ROUTES:\n"
@@ -170,13 +164,7 @@ def test_other_processors(name: str) -> None:
         "  check(linear(1, 300, 28, 12), NativeExecutor(), Target(profile))\n"
         "print(cpu().isa.name)\n"
     )
-    env = {**os.environ, "NUMBA_CPU_NAME": name, "PYTHONPATH": str(ROOT)}
-    env.pop("NUMBA_CPU_FEATURES", None)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout == {"generic": "portable\n", "haswell": "avx2\n"}[name]
+    assert on_processor(name, code) == {"generic": "portable\n", "haswell": "avx2\n"}[name]
 
 
 @pytest.mark.skipif(not cpu().isa.fma, reason=f"{cpu().isa.name} fuses nothing")

@@ -5,10 +5,13 @@ python tests/exec/cpu/wide.py OP SEED [THREADS]   checks one of them.
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from math import prod
+from pathlib import Path
 
 import numpy as np
 
@@ -25,6 +28,7 @@ from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import BY_ROWS, WINDOWED, Family
 
+ROOT = Path(__file__).parents[3]
 EMULATED = EmulatedExecutor()
 #: Operators whose window is 3 x 3 if it is asked for.
 SQUARE = [
@@ -142,6 +146,16 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
         inputs[name].check_guards(name)
         assert np.array_equal(inputs[name].raw, raw), f"{route} wrote to its input {name}: {case}"
     return route
+
+
+def on_processor(name: str, code: str) -> str:
+    """What code prints in a process of its own whose kernels are compiled for another processor, by LLVM's name."""
+    env = {**os.environ, "NUMBA_CPU_NAME": name, "PYTHONPATH": str(ROOT)}
+    env.pop("NUMBA_CPU_FEATURES", None)
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'tests/exec/cpu')\n{code}"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
 
 
 if __name__ == "__main__":
