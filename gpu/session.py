@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
-from refsim.core.errors import GraphError, ShapeError
+from refsim.core.errors import GraphError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, Runner, logical, run_node, stored
@@ -99,8 +99,7 @@ class GraphSession:
     def start(self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None) -> Run:
         """A run that has begun: its first turn is submitted. Others may begin before it ends."""
         graph = self.graph
-        if len(inputs) != len(graph.inputs):
-            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+        graph.check_count(inputs)
         return Run(self, self._memory(), inputs, number, observe)
 
     def release(self, memory: RunMemory) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from refsim.aten.bridge import takes_prefix
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GuardError, ShapeError, UnknownOperatorError
+from refsim.core.errors import GuardError, UnknownOperatorError
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Observer, logical, results, stored
 from refsim.ops.base.module_call import ModuleDispatch
@@ -48,8 +48,7 @@ class FlatSession:
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
         graph = self.graph
-        if len(inputs) != len(graph.inputs):
-            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+        graph.check_count(inputs)
         host: dict[int, Held] = {row.id: row.data for row in graph.tensors.values() if row.data is not None}
         for value, array in zip(graph.inputs, inputs, strict=True):
             host[value] = stored(graph, value, array, graph.where)

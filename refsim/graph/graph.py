@@ -6,7 +6,7 @@ refsim.aten. `refsim.graph.build` makes a graph from a file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -16,8 +16,9 @@ import numpy as np
 
 from refsim.aten import bridge
 from refsim.aten.row import Place
+from refsim.core.buffer import same_shape
 from refsim.core.counted import counted
-from refsim.core.errors import GraphError
+from refsim.core.errors import GraphError, ShapeError
 from refsim.core.layout import Layout, W
 from refsim.core.resize import FIXED, Resize
 from refsim.core.tensor import TensorDesc
@@ -168,6 +169,15 @@ class Graph:
     def stems_from(self, graph: Graph) -> bool:
         """Whether it is this graph, or a copy of it at other shapes."""
         return self is graph or self.bound is graph
+
+    def check_count(self, inputs: Sequence[object]) -> None:
+        """ShapeError unless there are as many inputs as the graph has."""
+        if len(inputs) != len(self.inputs):
+            raise ShapeError(self.where, "wrong number of inputs", got=len(inputs), need=len(self.inputs))
+
+    def check_shape(self, value: int, shape: tuple[int, ...], where: str = "") -> None:
+        """ShapeError unless a value has the shape that the graph declares."""
+        same_shape(where or self.where, f"value {value}", shape, self.tensors[value].shape)
 
     def place(self, node: Node) -> Place:
         """Where and how a float operator computes: as its first tensor lies, and as the target's device does."""

@@ -13,7 +13,7 @@ from refsim import aten
 from refsim.aten.row import Exact
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError, GuardError, ShapeError
+from refsim.core.errors import GraphError, GuardError
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.ops.base.prepared import Prepared
@@ -101,8 +101,7 @@ def run_nodes(
     values: dict[int, PackedBuffer | np.ndarray] = {
         tensor.id: tensor.data for tensor in graph.tensors.values() if tensor.data is not None
     }
-    if len(inputs) != len(graph.inputs):
-        raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+    graph.check_count(inputs)
     for value, array in zip(graph.inputs, inputs, strict=True):
         values[value] = stored(graph, value, array, graph.where)
     for node in graph.nodes:
@@ -212,10 +211,7 @@ def logical(graph: Graph, values: Mapping[int, PackedBuffer | np.ndarray], value
 def stored(graph: Graph, value: int, array: np.ndarray, where: str) -> PackedBuffer | np.ndarray:
     """An array as the graph holds it: packed in the value's layout if it is int8 or float32."""
     tensor = graph.tensors[value]
-    if tuple(array.shape) != tensor.shape:
-        raise ShapeError(
-            where, f"value {value} has the wrong shape", got=list(array.shape), need=list(tensor.shape)
-        )
+    graph.check_shape(value, array.shape, where)
     desc: TensorDesc | None = tensor.desc
     typed = tensor.typed(array)
     if desc is None:

@@ -10,13 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence, Set
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
 from refsim.core import doing, lifetimes
 from refsim.core.buffer import GUARD, GUARD_WORDS, PackedBuffer
-from refsim.core.errors import GuardError, ShapeError
+from refsim.core.errors import GuardError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Claim, Lifetime
 from refsim.core.tensor import TensorDesc
@@ -190,8 +190,7 @@ class CpuPlan:
         graph = self.graph
         if observe is None and self._quick is not None:
             return self._run_whole(*self._quick, inputs)
-        if len(inputs) != len(graph.inputs):
-            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(graph.inputs))
+        graph.check_count(inputs)
         with self._lock:
             held: dict[int, Any] = dict(self._constants)
             for value, array in zip(graph.inputs, inputs, strict=True):
@@ -237,28 +236,19 @@ class CpuPlan:
         inputs: Sequence[np.ndarray],
     ) -> list[np.ndarray]:
         graph = self.graph
-        if len(inputs) != len(reads):
-            raise ShapeError(graph.where, "wrong number of inputs", got=len(inputs), need=len(reads))
+        graph.check_count(inputs)
         with self._lock:
             held = []
             try:
                 for number, (given, array) in enumerate(zip(reads, inputs, strict=True)):
                     if array.shape != given.shape:
-                        self._wrong_shape(graph.inputs[number], array)
+                        graph.check_shape(graph.inputs[number], array.shape)
                     held.append(given.take(array))
                 run()
             finally:
                 for given in reads:
                     given.give_back()
             return [view.copy() for view in writes]
-
-    def _wrong_shape(self, value: int, array: np.ndarray) -> NoReturn:
-        raise ShapeError(
-            self.graph.where,
-            f"value {value} has the wrong shape",
-            got=list(array.shape),
-            need=list(self.graph.tensors[value].shape),
-        )
 
     def _timed(self, held: dict[int, Any], part: Stretch | PlanStep) -> Iterator[tuple[PlanStep, float]]:
         """Run a part; its steps, and the seconds of each."""
@@ -307,8 +297,7 @@ class CpuPlan:
     def _put(self, held: dict[int, Any], value: int, array: np.ndarray) -> None:
         desc = self.descs.get(value)
         tensor = self.graph.tensors[value]
-        if tuple(array.shape) != tensor.shape:
-            self._wrong_shape(value, array)
+        self.graph.check_shape(value, array.shape)
         if desc is None:
             held[value] = tensor.typed(array)
             return
