@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,7 @@ from refsim.graph.graph import Node
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.q8ta_add import ALPHA_IGNORED
 from refsim.ops.q8ta_conv2d_pw import GROUPS_IGNORED
 
 IMAGE = TensorDesc((1, 8, 3, 4), WIDTH_PACKED, "float32")
@@ -59,6 +62,20 @@ def quantized() -> bytes:
     packed = add(graph, "q8ta_quantize", x, IMAGE, q, scale=SCALE, zp=ZP)
     add_call(graph, call, {"x": packed}, made := tensor(graph, call.out))
     graph.output(add(graph, "q8ta_dequantize", made, call.out, IMAGE, scale=1.5, zp=-9))
+    return single_delegate(graph.blob(), [("float32", IMAGE.shape)], [("float32", IMAGE.shape)])
+
+
+def added() -> bytes:
+    """quantize, a sum with half of itself, dequantize."""
+    graph, q = GraphEditor(), TensorDesc(IMAGE.shape, PACKED_4W4C)
+    spec = OPS["q8ta_add"]
+    params = spec.make_params(
+        dict(a_scale=SCALE, a_zp=ZP, b_scale=SCALE, b_zp=-11, out_scale=0.03, out_zp=-9, alpha=0.5)
+    )
+    call = spec.bind(params, {"a": q, "b": q}, {}, q.layout, out_shape=q.shape)
+    packed = add(graph, "q8ta_quantize", graph.input(tensor(graph, IMAGE)), IMAGE, q, scale=SCALE, zp=ZP)
+    add_call(graph, call, {"a": packed, "b": packed}, made := tensor(graph, call.out))
+    graph.output(add(graph, "q8ta_dequantize", made, call.out, IMAGE, scale=0.03, zp=-9))
     return single_delegate(graph.blob(), [("float32", IMAGE.shape)], [("float32", IMAGE.shape)])
 
 
@@ -141,6 +158,26 @@ def test_its_reader_is_not_blamed_where_it_was_not_dumped(
     assert main(["bisect", given[0], "-i", given[1], "--actual", given[2]]) == 1
     told = capsys.readouterr().out
     assert "not judged: node 1 q8ta_quantize" in told and "wrong: " not in told
+
+
+def test_the_bug_beside_a_defect_is_the_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """alpha ignored, as by upstream, and another zero point of b: triage and bisect name the latter."""
+
+    def bug(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
+        if node.call is None or ALPHA_IGNORED not in node.call.defects:
+            return right
+        params = replace(node.call.params, alpha=1.0, b_zp=node.call.params.a_zp)
+        return replace(node.call, params=params).expected(inputs)
+
+    found = ran(tmp_path, added(), bug)
+    assert [v.kind for v in found.verdicts] == [SAME, WRONG, SAME]
+    row = found.verdicts[1].row
+    assert row.alone is not None and row.alone.causes[0].name == "another tensor's quantization"
+    write_dump(tmp_path / "dump", found.collected)
+    given = [str(tmp_path / name) for name in ("m.pte", "x.npz", "dump")]
+    assert main(["bisect", given[0], "-i", given[1], "--actual", given[2], "--json"]) == 1
+    first = json.loads(capsys.readouterr().out)["report"]["causes"][0]
+    assert (first["name"], first["exact"], first["weak"]) == ("another tensor's quantization", True, False)
 
 
 def test_nothing_excuses_a_convolution_that_is_right_everywhere(tmp_path: Path) -> None:
