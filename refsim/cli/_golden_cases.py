@@ -1,4 +1,4 @@
-"""golden list and golden show: which cases the corpus has, and what one of them calls."""
+"""golden list, show, coverage, regen and new: what the corpus has, and how it is made."""
 
 from __future__ import annotations
 
