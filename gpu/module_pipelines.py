@@ -14,6 +14,7 @@ import numpy as np
 from refsim.core.buffer import FILL, GUARD_WORDS, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import GuardError
+from refsim.core.layout import Layout
 from refsim.ops.base.host import tensor
 from refsim.ops.base.module_call import Bind, ModuleDispatch
 from refsim.spirv.rewrite import Rewritten
@@ -135,11 +136,17 @@ def given(
 
 
 def _content(bind: Bind, buffer: PackedBuffer) -> np.ndarray:
-    """The words of a tensor as it lies in what is bound: a buffer, or an image."""
-    if bind.storage == "buffer":
-        return buffer.words
+    """The words of a tensor as it lies in what is bound: a buffer, in another layout perhaps, or an image."""
     assert bind.desc is not None
+    if bind.storage == "buffer":
+        return _laid(buffer, bind.desc.layout).words
     return tensor.to_texels(buffer.unpack(), bind.desc)
+
+
+def _laid(buffer: PackedBuffer, layout: Layout) -> PackedBuffer:
+    """The elements in a layout: the buffer itself, if that is its own."""
+    own = buffer.desc.layout == layout
+    return buffer if own else PackedBuffer.pack(buffer.unpack(), layout, dtype=buffer.desc.dtype)
 
 
 def contents(dispatch: ModuleDispatch, buffers: Mapping[str, np.ndarray]) -> list[np.ndarray | None]:

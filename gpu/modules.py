@@ -280,7 +280,8 @@ class ModuleExecutor(Executor):
         last = _output(steps)
         if last is not None:
             _take(out, last, buffers["out"])
-        defined = steps[-1].own is None or steps[-1].own.defines_padding if steps else True
+        own = steps[-1].own if steps else None
+        defined = own is None or (own.defines_padding and "out" not in own.relaid)
         return call.settle(out, inputs, None if defined else byte_kinds(call.out) != ByteKind.VALUE)
 
     # --- weights that the folder's own modules pack --------------------------------------------------------
@@ -324,11 +325,15 @@ def _output(steps: Sequence[ModuleDispatch]) -> Bind | None:
 
 def _take(out: PackedBuffer, bind: Bind, words: np.ndarray) -> None:
     """Put what a module wrote into a buffer of the operator's own."""
-    if bind.storage == "buffer":
+    assert bind.desc is not None
+    if bind.storage == "buffer" and bind.desc.layout == out.desc.layout:
         out.words[:] = words[: out.desc.words].view(np.int32)
         return
-    assert bind.desc is not None
-    array = tensor.from_texels(words.view(np.float32), bind.desc)
+    if bind.storage == "buffer":
+        raw = words[: bind.desc.words].view(np.uint8)[: bind.desc.nbytes]
+        array = PackedBuffer.from_raw(raw, bind.desc.shape, bind.desc.layout).unpack()
+    else:
+        array = tensor.from_texels(words.view(np.float32), bind.desc)
     out.words[:] = PackedBuffer.pack(array.reshape(out.desc.shape), out.desc.layout).words
 
 

@@ -168,7 +168,11 @@ class _Look:
             known[:] = True
         elif bind.extent:
             known[:] = np.repeat(tensor.to_texels(np.ones(desc.shape, np.float32), desc).reshape(-1) != 0, 4)
-        elif bind.buffer == "out" and desc.nbytes == self.call.out.nbytes and not values:
+        elif (
+            bind.buffer == "out"
+            and (desc.layout, desc.nbytes) == (self.call.out.layout, self.call.out.nbytes)
+            and not values
+        ):
             known[: desc.nbytes] = self.call.device_defined()
         else:
             known[: desc.nbytes] = byte_kinds(desc) == ByteKind.VALUE

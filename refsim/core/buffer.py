@@ -76,6 +76,15 @@ def blocks_view(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     )
 
 
+def as_laid(desc: TensorDesc) -> tuple[int, ...]:
+    """The shape of an array whose bytes are the buffer: blocks in their order, then the dims of a block.
+
+    (1, 2, 5, 5, 4) for 1x8x5x5 in NC4HW4.
+    """
+    block = (desc.layout.outer_block, desc.layout.inner_block)
+    return (*(desc.blocks_whcn[dim] for dim in desc.layout.dim_order), *(size for size in block if size > 1))
+
+
 def unpacked(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     """The logical array, in the tensor's own rank, of a buffer's elements."""
     view = blocks_view(desc, data)
@@ -194,6 +203,7 @@ class PackedBuffer:
         >>> refsim.PackedBuffer.pack(np.ones((1, 3, 2, 2), np.int8), "4W4C").raw.tolist()
         [1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0]
         """
+        array = np.asarray(array)  # a tensor of torch perhaps
         desc = TensorDesc(array.shape, layout, dtype)  # type: ignore[arg-type]
         buffer = cls(desc)
         if array.dtype != buffer.data.dtype:

@@ -12,7 +12,7 @@ import numpy as np
 
 from refsim.bytediff.report import holds_elements
 from refsim.core import choices
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, as_laid
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.tensor import TensorDesc
@@ -31,7 +31,8 @@ def read(path: str | os.PathLike[str], desc: TensorDesc) -> tuple[np.ndarray, st
     They are as the file has them: the size of a raw file is not checked. An int8 array of the tensor's own shape holds
     elements, and no padding; it is given as it is, if no array holds all bytes.
 
-    Other arrays are words (int32) or bytes of an int8 buffer, of one dim, or the elements of a float one.
+    Other arrays are words (int32) or bytes of an int8 buffer, of one dim or of those of its layout, or the elements of
+    a float one.
     RawBufferError or FormatError says what a file holds that has not exactly one such array.
     """
     name = os.fspath(path)
@@ -93,7 +94,8 @@ def _bytes(array: np.ndarray, desc: TensorDesc) -> np.ndarray | None:
     """The bytes of a buffer that an array is; None if it is none of it."""
     if desc.is_int8:
         words = array.dtype.kind in "iu" and array.dtype.itemsize in (1, 4) and array.ndim == 1
-        if not words or holds_elements(array, desc) or array.nbytes != desc.nbytes:
+        laid = array.dtype.kind in "iu" and array.shape == as_laid(desc)
+        if not (words or laid) or holds_elements(array, desc) or array.nbytes != desc.nbytes:
             return None
         return np.ascontiguousarray(array).view(np.uint8)
     if array.dtype != desc.dtype or array.shape != tuple(desc.shape):

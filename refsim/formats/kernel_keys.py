@@ -116,7 +116,8 @@ KEYS: Mapping[str, Key] = {
     "layouts": Key(
         "a table: tensor = a list of layouts",
         _layouts,
-        "the layouts that the kernel takes, for each tensor that is named; without this key, all of the operator's",
+        "the layouts that the kernel takes, for each tensor that is named; without this key, all of the operator's. "
+        "Or one of another library, as `NC4HW4`: tensors of any layout are laid like that for the kernel",
     ),
     "takes": Key(
         "a list of comparisons",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import FormatError, LayoutError, ParameterError, RefsimError, UnknownOperatorError
-from refsim.core.layout import layout
+from refsim.core.layout import LAYOUTS, OTHER_NAMES, layout
 from refsim.formats import wgsl
 from refsim.formats.file import held, quote, read_file
 from refsim.formats.kernel_keys import KEYS, LAUNCHED, PADDING, SPIRV_ONLY
@@ -199,8 +199,12 @@ class _Table:
             row = self._described(shader)
             self._check_words(row)
         layouts = self._layouts()
+        relaid = {name: rows[0] for name, rows in layouts.items() if rows[0] not in self._legal(name)}
+        taken = {name: rows for name, rows in layouts.items() if name not in relaid}
         assert row.own is not None
-        return replace(row, refuses=self._refuses(layouts), own=replace(row.own, layouts=layouts))
+        if relaid and row.own.launched:
+            raise self.place.at("layouts").error("said by launch", got=choices.listed(relaid.values()))
+        return replace(row, refuses=self._refuses(taken), own=replace(row.own, layouts=taken, relaid=relaid))
 
     def _described(self, shader: Shader) -> ModuleCall:
         """The row of a kernel whose bindings, words and sizes the table says."""
@@ -353,8 +357,8 @@ class _Table:
             )
 
     def _layouts(self) -> dict[str, tuple[str, ...]]:
-        """The layouts that the kernel takes, by argument."""
-        legal = {name: tuple(map(str, self._legal(name))) for name in self.site.tensors}
+        """The layouts that the kernel takes, by argument; one of another library stands alone."""
+        legal = {name: self._legal(name) for name in self.site.tensors}
         layouts = {}
         for name, given in self.table.get("layouts", {}).items():
             place = self.place.at("layouts")
@@ -362,8 +366,11 @@ class _Table:
                 raise place.error("no such tensor", got=quote(name), need=choices.need(name, list(legal)))
             layouts[name] = tuple(str(self._asked("layouts", layout, one)) for one in given)
             for one, spelled in zip(layouts[name], given, strict=True):
-                if one not in legal[name]:
-                    need = ", ".join(legal[name])
+                alone = len(given) == 1 and self.site.tensors[name].is_int8
+                if one not in legal[name] and not (alone and layout(one) not in LAYOUTS.values()):
+                    need = (
+                        ", ".join(legal[name]) + f", or alone {OTHER_NAMES}" * self.site.tensors[name].is_int8
+                    )
                     raise place.error(f"the operator never has it for {name}", got=quote(spelled), need=need)
         return layouts
 
@@ -385,10 +392,10 @@ class _Table:
 
         return refuses
 
-    def _legal(self, name: str) -> Iterator[Any]:
-        for arg in (*self.op.of_kind(Kind.INPUT), self.op.output):
-            if arg.name == name:
-                yield from arg.layouts
+    def _legal(self, name: str) -> list[str]:
+        """The layouts in which the operator may have a tensor."""
+        tensors = (*self.op.of_kind(Kind.INPUT), self.op.output)
+        return [str(one) for arg in tensors if arg.name == name for one in arg.layouts]
 
 
 def _as_binding(value: Any) -> str | PlainWords:

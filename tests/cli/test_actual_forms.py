@@ -11,6 +11,7 @@ from device.simulated import Runtime
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.formats.cases import read_folder
+from refsim.golden.named import open_case
 from refsim.golden.store import default_root
 
 DEVICE = Path(__file__).parents[1] / "data" / "device"
@@ -98,6 +99,22 @@ def test_an_array_of_elements_is_compared_without_padding(tmp_path: Path, refsim
                 assert refsim("diff", *pair, "-l", expected.desc.layout.name, "-s", shape).status == status
     said = refsim("replay", "case", "--actual", "out.npy").out.splitlines()[-1]
     assert said == f"out.npy: an array holds no padding; its {values.size} elements were compared"
+
+
+@pytest.mark.parametrize("layout", ["NHWC", "NC4HW4", "n h c/4 w c%4"])
+def test_an_array_with_the_dims_of_the_layout_is_the_buffer(layout: str, tmp_path: Path, refsim) -> None:
+    values = open_case("q8ta_conv2d_pw/0258").expected.unpack()  # 1x2x5x14
+    fours = np.pad(values, ((0, 0), (0, 2), (0, 0), (0, 0))).reshape(1, 1, 4, 5, 14)
+    laid = {
+        "NHWC": values.transpose(0, 2, 3, 1),
+        "NC4HW4": fours.transpose(0, 1, 3, 4, 2),
+        "n h c/4 w c%4": fours.transpose(0, 3, 1, 4, 2),
+    }[layout]
+    for status in (0, 1):
+        laid = np.ascontiguousarray(laid) ^ np.int8(status)
+        np.save(tmp_path / "out.npy", laid)
+        given = ("--actual", tmp_path / "out.npy", "--actual-layout", layout, "--search", 0)
+        assert refsim("replay", "q8ta_conv2d_pw/0258", *given).status == status
 
 
 def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:

@@ -7,12 +7,13 @@ tensor. Everything here is data for an executor that loads the modules.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from refsim.core.errors import UnknownOperatorError
 from refsim.core.launch import Triple
+from refsim.core.layout import layout
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Kind
@@ -127,8 +128,8 @@ def _steps(
     host: Host, call: Call, names: Mapping[str, str] | None = None, whole: Call | None = None
 ) -> Iterator[_Step]:
     names, row = names or {}, host.row(call.op)
-    if row is not None and row.own is not None and row.own.flat:
-        call = flat.laid_flat(call)
+    if row is not None and row.own is not None:
+        call = flat.laid_flat(call) if row.own.flat else _relaid(call, row.own.relaid)
     if call.op.expand is None or (row is not None and row.shaders):
         yield _Step(call, whole or call, names)
         return
@@ -137,6 +138,15 @@ def _steps(
         output = names.get(part.output, part.output)
         # an operator that only picks another has no row: the graph might as well hold the other
         yield from _steps(host, part.call, {**inner, "out": output}, None if row is None else call)
+
+
+def _relaid(call: Call, layouts: Mapping[str, str]) -> Call:
+    """The call on tensors in these layouts, by argument."""
+    descs = {
+        name: replace(desc, layout=layout(layouts[name])) if name in layouts else desc
+        for name, desc in call.tensors.items()
+    }
+    return replace(call, out=descs.pop("out"), descs=descs) if layouts else call
 
 
 def _site(
@@ -240,6 +250,8 @@ def written(call: Call, host: Host = THIS) -> WrittenOutput:
     site, row, _ = _site(host, last, made)
     if row.own is not None and row.own.launched:
         raise UnknownOperatorError(call.op.name, "refsim's own launch says who writes a word")
+    if row.own is not None and row.own.relaid:
+        raise UnknownOperatorError(call.op.name, "its words are others than those of the call")
     size, local = _sizes(host, site, row)
     return WrittenOutput(site.shader.name, size, local, writers.work_items(site, row))
 

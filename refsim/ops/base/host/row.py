@@ -51,7 +51,7 @@ class Own:
     ``where`` is the place of the row in its file. Specialization words begin with id 0. With ``groups`` its global size
     counts workgroups. ``rounding`` is the numerics profile of the kernel, beside that of the device.
     ``defines_padding``: the padding that it writes is compared. ``layouts`` are those that it takes, by argument, as
-    `Layout` prints them.
+    `Layout` prints them; ``relaid`` are those of other libraries, in which it gets tensors, whatever a call says.
     ``flat``: it is a kernel for a runtime whose tensors are flat, in WGSL. ``overrides`` are the names of its
     specialization words there. ``launched``: it is called as refsim calls its own kernel of the operator.
     """
@@ -61,6 +61,7 @@ class Own:
     rounding: str = ""
     defines_padding: bool = True
     layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    relaid: Mapping[str, str] = field(default_factory=dict)
     flat: bool = False
     overrides: tuple[str, ...] = ()
     launched: bool = False
