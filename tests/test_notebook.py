@@ -12,7 +12,7 @@ from graph.delegates import Builder
 
 import refsim
 from refsim.core.buffer_map import ACROSS, ROWS
-from refsim.core.errors import ShapeError
+from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.formats.literals import Double
 
 MODELS = Path(__file__).parent / "data" / "models"
@@ -42,9 +42,14 @@ class Tensor:
     def cpu(self) -> Tensor:
         return self
 
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        return self.array
+
     def numpy(self) -> np.ndarray:
         if self.dtype == "torch.bfloat16":
             raise TypeError("Got unsupported ScalarType BFloat16")
+        if self.dtype == "meta":
+            raise NotImplementedError("Cannot copy out of meta tensor; no data!")
         return self.array
 
 
@@ -104,6 +109,9 @@ def test_one_array_or_a_tensor_is_an_input(wrapped, model) -> None:
         (lambda x: Tensor(x, "torch.bfloat16"), "torch.bfloat16", "np.float32"),
         (lambda x: {"in0": x}, "in0", "a list in this order: in0"),
         (lambda x: [x, None], "NoneType", "no such input"),
+        (lambda x: [Tensor(x, "meta")], "meta", "np.float32"),
+        (lambda x: 3.0, "float", "a list of arrays"),
+        (lambda x: "in.npz", "str", "a list of arrays"),
     ],
 )
 def test_what_is_refused_says_what_helps(given, got: str, need: str, model) -> None:
@@ -111,6 +119,24 @@ def test_what_is_refused_says_what_helps(given, got: str, need: str, model) -> N
     with pytest.raises(ShapeError) as caught:
         model.run(given(array))
     assert got in str(caught.value.got) and need in str(caught.value.need)
+
+
+def test_a_second_array_is_no_executor(model) -> None:
+    (array,) = model.random_inputs(0)
+    for run in (model.run, model.submit, model.prepare):
+        with pytest.raises(ParameterError) as caught:
+            run(*([array] if run != model.prepare else []), array)
+        assert "one list" in str(caught.value.need)
+
+
+def test_a_tensor_is_packed_and_compared(buffers) -> None:
+    expected, actual = buffers
+    raw = Tensor(actual.raw, "torch.uint8")
+    assert refsim.diff(expected, raw).differing == 1
+    values = Tensor(expected.unpack(), "torch.int8")
+    assert refsim.PackedBuffer.pack(values, "4W4C").raw.tobytes() == expected.raw.tobytes()
+    with pytest.raises(RawBufferError):
+        refsim.PackedBuffer.pack(expected.unpack().tolist(), "4W4C")
 
 
 def test_one_array_is_not_several_inputs(tmp_path: Path) -> None:

@@ -247,8 +247,10 @@ def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.
         if given.desc != desc:
             raise RawBufferError(f"diff: {which}", "is another tensor", got=given.desc, need=desc)
         return given, np.zeros(0, np.uint8)
+    if not isinstance(given, bytes):
+        given = np.asarray(given)  # a tensor of torch perhaps
     if holds_elements(given, desc):
-        return PackedBuffer.pack(np.asarray(given), desc.layout), np.zeros(0, np.uint8)
+        return PackedBuffer.pack(given, desc.layout), np.zeros(0, np.uint8)  # type: ignore[arg-type]
     raw = np.frombuffer(given, np.uint8) if isinstance(given, bytes) else given.view(np.uint8).reshape(-1)
     try:
         return PackedBuffer.from_raw(raw, desc.shape, desc.layout), raw[desc.nbytes :]

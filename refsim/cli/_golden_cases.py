@@ -126,7 +126,8 @@ def list_cases(
         raise ParameterError(
             "golden list",
             "no case fits",
-            got=" ".join(filters) or None,
+            got=" ".join((*filters, *layouts, *filter(None, [shape]), *map("=".join, values.items())))
+            or None,
             need=f"other filters of {choices.listed(names)}",
         )
     return ListedCases([ListedCase(name, case.op, case.configuration) for name, case in found], limit)

@@ -187,10 +187,12 @@ class Model:
         """
         if type(inputs) is not list:
             inputs = self._given(inputs)
+        if type(executor) is not str:
+            executor = self._runner(executor)
         if observe is None and (ready := self._quick.get(executor)) is not None and ready.fits(inputs):
             return ready.compute(inputs)  # a small network takes no longer than what stands below
         inputs = self._given(inputs)
-        runner = self._named(executor) if isinstance(executor, str) else executor
+        runner = self._runner(executor)
         if (model := self.at(inputs)) is not self:
             return model.run(inputs, runner, observe)
         if observe is None and runner.keeps_sessions:
@@ -207,7 +209,7 @@ class Model:
 
         Raises as `run` does, except for inputs.
         """
-        runner = self._named(executor) if isinstance(executor, str) else executor
+        runner = self._runner(executor)
         if self.is_dynamic:
             return PreparedShapes(self, runner)
         return self._prepared(runner)
@@ -245,7 +247,7 @@ class Model:
         cannot do this compute here. Raises as `run` does.
         """
         inputs = self._given(inputs)
-        runner = self._named(executor) if isinstance(executor, str) else executor
+        runner = self._runner(executor)
         return Submitted(self.at(inputs)._prepared(runner).steps(inputs))
 
     def run_many(
@@ -257,7 +259,7 @@ class Model:
         """
         if in_flight < 1:
             raise ParameterError("run_many", "in_flight is out of range", got=in_flight, need=">= 1")
-        runner = self._named(executor) if isinstance(executor, str) else executor
+        runner = self._runner(executor)
         waiting: deque[Submitted] = deque()
         for inputs in many:
             if len(waiting) == in_flight:
@@ -266,8 +268,16 @@ class Model:
         while waiting:
             yield _first(waiting)
 
-    def _named(self, name: str) -> Executor:
-        """An executor by name. The CPU's executors stay with the model and keep what they have prepacked."""
+    def _runner(self, given: str | Executor) -> Executor:
+        """An executor, or that of a name. The CPU's executors stay with the model and keep what they have prepacked."""
+        if hasattr(given, "dtype"):
+            need = "all inputs in one list, then the executor"
+            raise ParameterError(
+                self.path, "an array, where an executor is wanted", got=_kind(given), need=need
+            )
+        if not isinstance(given, str):
+            return given
+        name = given
         if not name.startswith("cpu"):
             return executor_named(name)
         if name not in self._runners:
@@ -285,15 +295,17 @@ class Model:
         if isinstance(inputs, Mapping):
             need = "a list in this order: " + ", ".join(f"in{number}" for number in range(wanted))
             raise ShapeError(self.path, "inputs by name", got=", ".join(map(str, inputs)), need=need)
+        if isinstance(inputs, str) or not isinstance(inputs, Iterable):
+            need = "a list of arrays"
+            raise ShapeError(self.path, "inputs that are no arrays", got=_kind(inputs), need=need)
         return [self._array(number, one) for number, one in enumerate(inputs)]
 
     def _array(self, number: int, given: Any) -> np.ndarray:
         if isinstance(given, np.ndarray):
             return given
         if hasattr(given, "detach"):
-            given = given.detach().cpu()
-            with suppress(TypeError):  # bfloat16, which NumPy lacks
-                return np.asarray(given.numpy())
+            with suppress(TypeError, NotImplementedError):  # bfloat16, which NumPy lacks; no data
+                return np.asarray(given.detach().cpu().numpy())
         row = self.border[number] if number < len(self.border) else "no such input"
         need = f"np.asarray(..., np.{row.dtype})" if isinstance(row, shapes.InputBorder) else row
         raise ShapeError(f"{self.path}: input {number}", "is no array", got=_kind(given), need=need)
