@@ -1,9 +1,9 @@
-"""What a hypothesis gets to see: the two buffers of a diff, and the call that should have written them, if known."""
+"""What a diff has to explain: the two buffers, and the call that should have written them, if it is known."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -14,7 +14,7 @@ from refsim.core.buffer import FILL, ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.binding import BoundCase
-from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.spec import Call
 
 T = TypeVar("T")
 
@@ -107,29 +107,6 @@ class Evidence:
         return self.bound.inputs
 
     @cached_property
-    def writing(self) -> OpSpec:
-        """The operator whose kernel writes the buffer: of a composite operator the last part."""
-        call = self.call
-        while call.op.expand is not None:
-            call = call.op.expand(call)[-1].call
-        return call.op
-
-    @cached_property
-    def views(self) -> tuple[Evidence, ...]:
-        """This evidence, and where a composite operator quantizes its input first, that of its last step alone."""
-        if self.bound is None or self.call.op.expand is None or not self.call.op.takes_floats:
-            return (self,)
-        buffers = dict(self.inputs)
-        *before, last = self.call.op.expand(self.call)
-        for part in before:
-            buffers[part.output] = part.call.expected({name: buffers[at] for name, at in part.inputs.items()})
-        inputs = {name: buffers[at] for name, at in last.inputs.items()}
-        return (
-            self,
-            replace(self, bound=BoundCase(self.bound.case, last.call, inputs), previous=None, kept={}),
-        )
-
-    @cached_property
     def launch(self) -> Launch | None:
         """The dispatch that writes the buffer, if the call is known."""
         if self.geometry is not None:
@@ -175,18 +152,10 @@ class Evidence:
         found = (0, *(() if computed else (common,)), *([before] if before in values else []))
         return tuple(dict.fromkeys(found))
 
-    def with_values(self, values: np.ndarray) -> np.ndarray:
-        """Cells of the expected buffer with other logical values, wrapped to the buffer's dtype."""
-        if self.desc.is_int8:
-            fresh = self.want.copy()
-            if values.dtype != np.int8:
-                values = values.astype(np.int64).astype(np.int8)
-            fresh[self.places] = values.reshape(self.places.shape)
-            return fresh
+    def with_cells(self, cells: np.ndarray) -> np.ndarray:
+        """Cells of the expected buffer with other elements, NCHW."""
         fresh = self.want.copy()
-        fresh[self.places] = (
-            np.ascontiguousarray(values, np.float32).view(np.int32).reshape(self.places.shape)
-        )
+        fresh[self.places] = cells.reshape(self.places.shape)
         return fresh
 
     @cached_property
@@ -201,7 +170,7 @@ class Evidence:
 
 
 def once(make: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
-    """A function that computes only once for each evidence what is costly and needed by several hypotheses."""
+    """A function that computes only once for each evidence what is costly and needed more than once."""
     name = f"{make.__module__}.{make.__qualname__}"
 
     @wraps(make)
@@ -244,38 +213,14 @@ def numbered(parts: Sequence[np.ndarray]) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the buffer would hold if a hypothesis were true; ``detail`` names the variant of the hypothesis.
+    """What the buffer would hold by one cause: its class, in words, and the cells.
 
     ``fitted`` says that a part of the prediction was read off the differences themselves. One that fits as well without
     that is more credible. ``inferred``: most of it was, such as a number for each channel; it comes after all others.
     """
 
+    name: str
     detail: str
     cells: np.ndarray
     fitted: bool = False
     inferred: bool = False
-
-
-Find = Callable[[Evidence], Iterator[Prediction]]
-
-
-@dataclass(frozen=True)
-class Hypothesis:
-    """One possible cause: a name, the bugs it stands for, and a function that predicts the buffer it would leave."""
-
-    name: str
-    find: Find
-    needs_call: bool
-
-    @property
-    def doc(self) -> str:
-        return (self.find.__doc__ or "").strip().splitlines()[0]
-
-
-def hypothesis(name: str, *, needs_call: bool = False) -> Callable[[Find], Hypothesis]:
-    """Turn a generator of predictions into a `Hypothesis`."""
-
-    def decorate(find: Find) -> Hypothesis:
-        return Hypothesis(name, find, needs_call)
-
-    return decorate

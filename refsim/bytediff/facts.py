@@ -1,4 +1,4 @@
-"""What is certain about wrong bytes that no hypothesis predicts: where they are, what they hold, how far off."""
+"""What is certain about wrong bytes that no cause predicts: where they are, what they hold, how far off."""
 
 from __future__ import annotations
 

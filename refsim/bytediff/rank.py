@@ -1,17 +1,18 @@
-"""Rank the causes: each hypothesis predicts the whole buffer, and the cells that it gets right are counted."""
+"""Rank the causes: each predicts the whole buffer, and the cells that it gets right are counted."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 import numpy as np
 
-from refsim.bytediff import search, within
-from refsim.bytediff.evidence import Evidence, Hypothesis, Prediction, once
-from refsim.bytediff.hypotheses import ALL
-from refsim.bytediff.search import Found
+from refsim.bytediff import defects, search, within
+from refsim.bytediff.defects import Start
+from refsim.bytediff.evidence import Evidence, Prediction, once
+from refsim.bytediff.search import stored
+from refsim.bytediff.search.stored import PADDING
 from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind
 from refsim.core.plain import plain
@@ -20,9 +21,6 @@ from refsim.core.plain import plain
 LEAST_SCORE = 0.25
 #: One with many numbers that were read off the differences must explain nearly all of them.
 LEAST_INFERRED = 0.8
-PADDING = "padding leaked"  # the first suspect where every element is right
-NOTHING = "nothing written"  # which edit of a kernel leaves all stores out is a guess
-NO_CLAMP = "no clamp"  # simpler than another order of clamps that gives the same bytes
 #: A cause is weak if it contradicts more right cells than this share of what it explains,
 MOST_CONTRADICTED = 0.1
 #: or if it was made for fewer differing cells than these, or for one value alone: anything may fit so little.
@@ -37,7 +35,7 @@ LEAST_IN_REGION = 0.6
 
 @dataclass(frozen=True)
 class Cause:
-    """A hypothesis and how well its best prediction fits.
+    """What may have gone wrong, and how well its prediction fits.
 
     ``explained`` of ``differing`` cells are predicted exactly; ``contradicted`` cells are right in the actual
     buffer and would be wrong by the prediction. Where any element differs, only elements are counted, not padding.
@@ -137,6 +135,22 @@ class Cause:
         return cls(**held)
 
 
+def explained(ev: Evidence, seconds: float) -> tuple[Start, list[Cause]]:
+    """Where to start, and the causes of what remains. See `causes` for ``seconds``.
+
+    A defect that changes values may leave nothing right to know it by. It is taken off where no cause fits exactly with
+    it, and one does without.
+    """
+    first = defects.start(ev)
+    found = causes(first.evidence, seconds)
+    if first.defect is None and not (found and found[0].exact):
+        for other in defects.without(ev):
+            rest = causes(other.evidence, seconds) if other.computes_otherwise else []
+            if rest and rest[0].exact:
+                return other, rest
+    return first, found
+
+
 def causes(ev: Evidence, seconds: float) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
@@ -145,43 +159,29 @@ def causes(ev: Evidence, seconds: float) -> list[Cause]:
     if not ev.differing.any() or ev.reversed:
         return []
     elements = _scope(ev).elements
-    found = [best for h in ALL if (best := best_of(ev, h)) is not None and best.score >= _least(best)]
+    found = _best(judge(ev, one) for one in (*defects.known(ev), *stored.predictions(ev)))
     known = any(_worse(cause) <= _BEST_ELEMENTS for cause in found)
-    found = _with_edits(found, _edits(ev, seconds, known))
-    # The sort is stable: causes that fit equally well keep the order of ALL. A wrong address leaves padding at 0, so it
+    edits = (
+        replace(judge(ev, edit.prediction), place=edit.place) for edit in search.edits(ev, seconds, known)
+    )
+    found = _best((*found, *_best(sorted(edits, key=_worse))[:MOST_EDITS]))
+    # The sort is stable: causes that fit equally well keep their order. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
-def _edits(ev: Evidence, seconds: float, known: bool) -> list[tuple[Cause, Found]]:
-    """The best edits of the kernel, each of another class."""
-    judged = [
-        (replace(cause, place=edit.told()[1]), edit)
-        for edit in search.edits(ev, seconds, known)
-        if (cause := judge(ev, edit.name, edit.prediction)) is not None and cause.score >= LEAST_SCORE
-    ]
-    best: dict[str, tuple[Cause, Found]] = {}
-    for cause, edit in sorted(judged, key=lambda row: _worse(row[0])):
-        best.setdefault(cause.name, (cause, edit))
-    return list(best.values())[:MOST_EDITS]
-
-
-def _with_edits(found: list[Cause], edits: list[tuple[Cause, Found]]) -> list[Cause]:
-    """Causes and edits. A cause with the same bytes as an edit gets its place; of one name the better stays."""
-    named = {cause.name: cause for cause in found}
-    plain = [cause for cause in found if cause.exact and not (cause.fitted or cause.inferred or cause.where)]
-    same = [cause for cause in found if cause.exact and cause.name == NOTHING] or plain
-    for cause, edit in edits:
-        if cause.exact and not cause.where and same:
-            first = min(same, key=_worse)
-            placed = replace(first, place=edit.told(first.name)[1])
-            if edit.name == NO_CLAMP:
-                named = {NO_CLAMP if key == first.name else key: row for key, row in named.items()}
-                placed = replace(placed, name=NO_CLAMP, detail=edit.prediction.detail)
-            named[placed.name] = placed
-        elif cause.name not in named or _worse(cause) < _worse(named[cause.name]):
-            named[cause.name] = cause
-    return list(named.values())
+def _best(found: Iterable[Cause]) -> list[Cause]:
+    """The best cause of each name, of those that explain enough; of equal ones the first, with any place."""
+    best: dict[str, Cause] = {}
+    for cause in found:
+        if cause.score < _least(cause):
+            continue
+        held = best.setdefault(cause.name, cause)
+        if _worse(cause) < _worse(held):
+            best[cause.name] = cause
+        elif _worse(cause) == _worse(held) and held.place is None:
+            best[cause.name] = replace(held, place=cause.place)
+    return list(best.values())
 
 
 def _least(cause: Cause) -> float:
@@ -189,9 +189,7 @@ def _least(cause: Cause) -> float:
 
 
 Rank = tuple[bool, float, bool, bool, bool, bool]
-#: No prediction ranks better: it is exact, and no part of it was chosen to fit.
-_BEST: Rank = (False, -1.0, False, False, False, False)
-#: The same, but for the padding.
+#: No prediction ranks better but for the padding: it is exact, and no part of it was chosen to fit.
 _BEST_ELEMENTS: Rank = (False, -1.0, False, False, False, True)
 
 
@@ -229,45 +227,16 @@ def _scope(ev: Evidence) -> _Scope:
     )  # fmt: skip
 
 
-def best_of(ev: Evidence, h: Hypothesis) -> Cause | None:
-    """The best prediction of one hypothesis, if it makes any; of equal ones the first."""
-    if h.needs_call and ev.bound is None:
-        return None
-    best: Cause | None = None
-    least: Rank | None = None
-    for view in ev.views:
-        for prediction in h.find(view):
-            cause = judge(view, h.name, prediction, least)
-            if cause is None:
-                continue
-            rank = _worse(cause)
-            if least is None or rank < least:
-                best, least = cause, rank
-                if rank == _BEST:
-                    return best
-    return best
-
-
-def judge(ev: Evidence, name: str, prediction: Prediction, least: Rank | None = None) -> Cause | None:
+def judge(ev: Evidence, prediction: Prediction) -> Cause:
     """Count what one prediction explains and contradicts, in the whole buffer or in the region where it fits best.
 
-    Right bytes need no cause: one that differs only since the expected one is wrong is explained by none. None if the
-    prediction cannot rank better than ``least``: most cannot, and that is known before much is counted.
+    Right bytes need no cause: one that differs only since the expected one is wrong is explained by none.
     """
     scope = _scope(ev)
     right = prediction.cells == ev.got
     explained, count = int(np.count_nonzero(right & scope.faulty)), scope.differ
-    fitted = prediction.fitted or prediction.inferred
-    # at best, in a region or not, nothing is contradicted
-    if least is not None and least <= (False, -explained / count, prediction.inferred, False, fitted, False):
-        return None
     contradicted = scope.are_alike - int(np.count_nonzero(right & scope.alike))
     in_region = contradicted > 0 and explained >= LEAST_IN_REGION * count
-    if least is not None and not in_region:
-        weak = contradicted > MOST_CONTRADICTED * explained
-        score = (explained - contradicted) / count
-        if least <= (weak, -score, prediction.inferred, False, fitted, False):
-            return None
     held = prediction.cells[scope.first]
     constant = not ((prediction.cells != held) & scope.differing).any()
     where, mask = "", None
@@ -282,13 +251,13 @@ def judge(ev: Evidence, name: str, prediction: Prediction, least: Rank | None = 
             right = np.where(mask, right, ev.want == ev.got)
             contradicted = int(np.count_nonzero(against & mask))
     return Cause(
-        name,
+        prediction.name,
         prediction.detail,
         explained=explained,
         differing=count,
         contradicted=contradicted,
         whole=bool((right | ~ev.compared).all()),
-        fitted=fitted,
+        fitted=prediction.fitted or prediction.inferred,
         inferred=prediction.inferred,
         where=where,
         constant=constant,

@@ -11,15 +11,15 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff import text
+from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Allowed, Count, Difference, Findings
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
-from refsim.bytediff.rank import Cause
+from refsim.bytediff.rank import Cause, explained
 from refsim.bytediff.search import allowed
-from refsim.bytediff.start import Start, explained
 from refsim.core import choices, doing
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
 from refsim.core.errors import MissingDependencyError, ParameterError, RawBufferError, ShapeError

@@ -1,6 +1,6 @@
 """Regions that hold every difference of a buffer: a bug that one lane, border, sign or workgroup alone has.
 
-A hypothesis predicts the whole buffer. Where it explains the differences but contradicts right bytes elsewhere, it may
+An edit predicts the whole buffer. Where it explains the differences but contradicts right bytes elsewhere, it may
 still be the cause if the bug is in a region alone: inside the region it then predicts every byte, and outside of it
 the bytes are right. `regions` gives the regions that the differences allow; `refsim.bytediff.rank` tries them.
 """
@@ -47,6 +47,7 @@ class Filled:
     """A region that all differing elements lie in, ``wrong`` of its ``inside``; the buffer has ``elements``."""
 
     name: str
+    mask: np.ndarray
     wrong: int
     inside: int
     elements: int
@@ -81,7 +82,7 @@ def tightest(ev: Evidence) -> Filled | None:
             break
         inside, mask = best[0], mask & best[1].mask
         names.append(best[1].name)
-    return Filled(" and ".join(names), wrong, inside, elements) if names else None
+    return Filled(" and ".join(names), mask, wrong, inside, elements) if names else None
 
 
 def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None:

@@ -7,11 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from refsim.bytediff import Report, diff
-from refsim.bytediff.hypotheses.defects import NAME as KNOWN_DEFECT
-from refsim.bytediff.hypotheses.defects import known
+from refsim.bytediff import Report, defects, diff
 from refsim.bytediff.invocations import Geometry
-from refsim.bytediff.rank import best_of
+from refsim.bytediff.rank import judge
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.device import floats, resized
 from refsim.device.doubts import doubted
@@ -163,8 +161,8 @@ def _known_defect(report: Report | None) -> str:
     """The defect of upstream's kernel that predicts every element of the buffer, in words."""
     if report is None:
         return ""
-    best = report.causes[0] if report.causes else best_of(report.evidence, known)
-    return best.detail if best is not None and best.exact and best.name == KNOWN_DEFECT else ""
+    known = report.causes[:1] or [judge(report.evidence, one) for one in defects.known(report.evidence)]
+    return next((cause.detail for cause in known if cause.exact and cause.name == defects.NAME), "")
 
 
 def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str, Any]) -> Row:

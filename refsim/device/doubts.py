@@ -13,9 +13,8 @@ from functools import partial
 
 import numpy as np
 
-from refsim.bytediff.rank import Cause
+from refsim.bytediff.rank import Cause, explained
 from refsim.bytediff.search import allowed
-from refsim.bytediff.start import explained
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import Profile
 from refsim.device import floats

@@ -13,7 +13,6 @@ import numpy as np
 from refsim.bytediff import search
 from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.evidence import Evidence, cells
-from refsim.bytediff.hypotheses import ALL
 from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES
@@ -275,11 +274,5 @@ def _predicted(
 ) -> np.ndarray | None:
     """The compared cells by a cause, if it predicts the case without its differences."""
     ev = Evidence(expected, expected, defined, bound)
-    for hypothesis in ALL:
-        if hypothesis.name == cause.name:
-            for view in ev.views:
-                for prediction in hypothesis.find(view):
-                    if prediction.detail == cause.detail and not (prediction.fitted or prediction.inferred):
-                        return np.where(defined, prediction.cells, 0)
     found = search.again(ev, cause.name, cause.detail)
     return None if found is None else np.where(defined, found, 0)

@@ -13,9 +13,8 @@ from typing import TypeVar
 
 import numpy as np
 
-from refsim.bytediff import Report, diff
+from refsim.bytediff import Report, defects, diff
 from refsim.bytediff.consensus import decided, reordered
-from refsim.bytediff.hypotheses import defects
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import (

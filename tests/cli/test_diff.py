@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from refsim.bytediff import report, search
+from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.rank import Cause
-from refsim.bytediff.start import Start
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import PROFILES
 from refsim.golden.named import open_case

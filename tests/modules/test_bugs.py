@@ -8,16 +8,14 @@ import pytest
 
 from modules import build
 from modules.bugs import BUGS, Bug
-from refsim.bytediff.hypotheses import ALL
 from refsim.core.errors import FormatError
 from refsim.ops.base.registry import OPS
 
 
 def test_the_table_names_what_there_is() -> None:
     assert len({bug.id for bug in BUGS}) == len(BUGS) >= 28
-    causes = {hypothesis.name for hypothesis in ALL}
     for bug in BUGS:
-        assert bug.module in build.MODULES and bug.op in OPS and set(bug.causes) <= causes, bug
+        assert bug.module in build.MODULES and bug.op in OPS and bug.causes, bug
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)

@@ -24,7 +24,7 @@ class Edit:
 class Mutant:
     """One seeded bug.
 
-    ``bug`` is the kind that it stands for (docs/mutants.md lists them), ``causes`` the hypotheses that tell the truth
+    ``bug`` is the kind that it stands for (docs/mutants.md lists them), ``causes`` the classes that tell the truth
     about it. ``subject`` is what is run on ``executor``: by ``stage`` the cases of an operator, a bundled model, or a
     network that is lowered first. ``twin`` runs each case beside one of the same shapes and other parameters:
     ``before`` it, or ``after`` it, results being read last. ``drawn`` makes the copy draw its constants itself,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from refsim.bytediff import diff
-from refsim.bytediff.hypotheses.defects import NAME
+from refsim.bytediff.defects import NAME
 from refsim.core.buffer import FILL, ByteKind, byte_kinds
 from refsim.golden import known
 from refsim.golden.chosen import choose

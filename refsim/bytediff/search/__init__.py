@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
-from refsim.bytediff.search import launched, loaded
+from refsim.bytediff.search import launched, loaded, stored
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.run import PLAIN_STEPS, EditSearch
@@ -40,7 +40,10 @@ def allowed() -> float:
 
 
 #: Of classes with the same bytes these are told first, and these last: the one is likely, the other says least.
-LIKELY = ("no clamp", "relu bound", "edge of the input", "tie rule", "reduction too short")
+LIKELY = (
+    "sums of 16 bits", "no clamp", "relu bound", "edge of the input", "tie rule", "H and W exchanged",
+    "stale or foreign buffer", "reduction too short",
+)  # fmt: skip
 VAGUE = ("another operation", "address", "wrong count", "window of another size")
 
 
@@ -53,19 +56,15 @@ class Found:
 
     name: str
     prediction: Prediction
-    place: Place | None
+    own: Place | None
     others: tuple[tuple[str, Place | None], ...] = ()
 
-    def told(self, name: str = "") -> tuple[str, Place | None]:
-        """(class, place) of the edit of that class, if there is one, else of the first; the place names the others."""
-        rows = [row for row in ((self.name, self.place), *self.others) if row[1] is not None]
-        chosen = next((row for row in rows if row[0] == name), rows[0] if rows else None)
-        if chosen is None or chosen[1] is None:
-            return self.name, None
-        others = tuple(
-            f"{place.edit} ({place})" for _, place in rows if place is not None and place is not chosen[1]
-        )
-        return chosen[0], replace(chosen[1], others=others)
+    @property
+    def place(self) -> Place | None:
+        """The first place that gives the bytes, which names the others; None if no line of a kernel does."""
+        places = [place for place in (self.own, *(place for _, place in self.others)) if place is not None]
+        others = tuple(f"{place.edit} ({place})" for place in places[1:])
+        return replace(places[0], others=others) if places else None
 
 
 def edits(ev: Evidence, seconds: float, known: bool = False) -> Iterator[Found]:
@@ -84,21 +83,32 @@ def edits(ev: Evidence, seconds: float, known: bool = False) -> Iterator[Found]:
         rows = sorted(map(_told, (survivor.found, *survivor.alike)), key=lambda row: _order(row[0]))
         name, detail, place = rows[0]
         others = tuple((name, place) for name, _, place in rows[1:])
-        found = Found(name, Prediction(detail, cells), place, others)
+        found = Found(name, Prediction(name, detail, cells), place, others)
         groups.setdefault(cells[counted].tobytes(), []).append(found)
     for first, *rest in groups.values():
-        yield replace(first, others=(*first.others, *((each.name, each.place) for each in rest)))
+        yield replace(first, others=(*first.others, *((each.name, each.own) for each in rest)))
 
 
 def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
-    """The cells of another call by an edit of what is launched or read, told by its class and its words."""
+    """The cells of another call by the same cause, told by its class and its words."""
+    for prediction in stored.predictions(ev):
+        if (prediction.name, prediction.detail) == (name, detail):
+            return None if prediction.fitted or prediction.inferred else prediction.cells
     bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()})
-    for edit in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, {}, None)):
-        if (edit.name, edit.detail) == (name, detail):
-            with np.errstate(all="ignore"):
-                words = predicted(bench, Candidate(0, device=edit), (0,), ev.expected.words, PLAIN_STEPS)
-            return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
-    return None
+    row = next((row for row in _candidates(bench) if _told(row)[:2] == (name, detail)), None)
+    if row is None:
+        return None
+    with np.errstate(all="ignore"):
+        words = predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
+    return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
+
+
+def _candidates(bench: Bench) -> Iterator[Candidate]:
+    """All edits of a call but those that other calls and buffers take part in."""
+    for device in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, bench.inputs, {}, None)):
+        yield Candidate(0, device=device)
+    for at, step in enumerate(bench.steps):
+        yield from (Candidate(at, edit) for edit in step.schema.edits)
 
 
 def _order(name: str) -> int:

@@ -54,11 +54,17 @@ class Step:
     def schema(self) -> KernelSchema:
         return schema_of(self.launch.shader)
 
-    @property
-    def items(self) -> list[Triple]:
-        """All work items, in the order in which the emulated kernel takes them."""
-        x, y, z = self.launch.reached
-        return list(np.ndindex(z, y, x))
+    def reached(self, device: DeviceEdit | None) -> Triple:
+        """How many work items there are as (z, y, x), the order in which kernels count."""
+        launch = self.launch
+        x, y, z = launch.reached
+        if device is not None and device.rounded:
+            groups = [local * tile for local, tile in zip(launch.local, launch.tile, strict=True)]
+            whole = [
+                max(1, size // group) * group for size, group in zip(launch.global_size, groups, strict=True)
+            ]
+            x, y, z = map(min, whole, launch.reached)
+        return z, y, x
 
 
 def steps_of(call: Call, names: Mapping[str, str] | None = None, output: str = "out") -> Iterator[Step]:
@@ -90,8 +96,9 @@ class Produced(list[Any]):
             x, y, z = self.items[:, at].tolist()
             out = self.bench.stores(self.depth, (z, y, x))
             self.held.update(out)
-            if at not in self.held:  # another item may write it now
-                self.bench.missed, self.held[at] = True, 0
+            if at not in self.held:  # another item may write it now, unless none runs there
+                self.bench.missed |= self.bench.device is None or not self.bench.device.rounded
+                self.held[at] = 0
         return self.held[at]
 
 
@@ -156,6 +163,8 @@ class Bench:
         ]
         spec, push = self.launched(number, self.device)
         if self.device is not None and self.device.holds(number):
+            if any(at >= size for at, size in zip(item, step.reached(self.device), strict=True)):
+                return out
             read = self.device.read
             given = [
                 Loaded(words, read[name]) if name in read else words

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import permutations
 
 from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, similar, times
 
@@ -21,6 +22,9 @@ _CALLED: dict[str, tuple[str, ...]] = {
 _EXCHANGED = {
     "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
 }  # fmt: skip
+
+#: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.
+_TO_UNSIGNED = ((ast.BitAnd(), 255), (ast.Add(), 128))
 
 
 def called(site: KernelSite) -> Iterator[Alternative]:
@@ -43,7 +47,7 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         turned = (ast.BinOp(ast.Constant(3), ast.Sub(), lane), *(_other_lane(lane, by) for by in (1, 2)))
         yield from (Alternative(ast.Call(node.func, [word, other, *rest], []), "lanes") for other in turned)
     if name == "lane":
-        yield Alternative(ast.BinOp(node, ast.BitAnd(), ast.Constant(255)), "unsigned")
+        yield from (Alternative(ast.BinOp(node, op, ast.Constant(by)), "unsigned") for op, by in _TO_UNSIGNED)
     if name in ("requant", "requant_added", "to_int8", "to_int8_added", "bounded"):
         yield Alternative(call("max", node, ast.Constant(0)), "relu")
         zp = next(
@@ -76,17 +80,31 @@ def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
     words = [site.names.text(node.args[0]) for node in called if site.called(node) == "lane"]
     for word in dict.fromkeys(words):
         if words.count(word) > 1:
-            yield Alternative(_Unsigned(site, word).visit(cloned(site.node)), "unsigned")
+            for op, by in _TO_UNSIGNED:
+                yield Alternative(_Unsigned(site, word, op, by).visit(cloned(site.node)), "unsigned")
+
+    for a, b in permutations(dict.fromkeys(words), 2):
+        yield Alternative(_Renamed(a, b).visit(cloned(site.node)), "squared")
+
+
+class _Renamed(ast.NodeTransformer):
+    """One variable in place of another."""
+
+    def __init__(self, name: str, other: str) -> None:
+        self.name, self.other = name, other
+
+    def visit_Name(self, node: ast.Name) -> ast.AST:
+        return ast.Name(self.other, node.ctx) if node.id == self.name else node
 
 
 class _Unsigned(ast.NodeTransformer):
-    def __init__(self, site: KernelSite, word: str) -> None:
-        self.site, self.word = site, word
+    def __init__(self, site: KernelSite, word: str, op: ast.operator, by: int) -> None:
+        self.site, self.word, self.op, self.by = site, word, op, by
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
         if self.site.called(node) != "lane" or self.site.names.text(node.args[0]) != self.word:
             return self.generic_visit(node)
-        return ast.BinOp(node, ast.BitAnd(), ast.Constant(255))
+        return ast.BinOp(node, self.op, ast.Constant(self.by))
 
 
 def _real_zero(site: KernelSite) -> Iterator[ast.expr]:

@@ -22,7 +22,8 @@ Read = Callable[[Any, Any, int], Any]
 class DeviceEdit:
     """A class, the edit in words, and what is otherwise: push and specialization words by name, buffers by argument.
 
-    It holds for all dispatches of a call that have these names, or for the one numbered ``only``.
+    ``rounded``: the grid is rounded down to whole workgroups. It holds for all dispatches of a call that have these
+    names, or for the one numbered ``only``.
     """
 
     name: str
@@ -31,6 +32,7 @@ class DeviceEdit:
     spec: Mapping[str, int] = field(default_factory=dict)
     read: Mapping[str, Read] = field(default_factory=dict)
     only: int | None = None
+    rounded: bool = False
 
     def holds(self, number: int) -> bool:
         """Whether it is an edit of the dispatch with this number."""

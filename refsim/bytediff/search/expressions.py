@@ -139,6 +139,8 @@ def _global(site: KernelSite, text: str, value: Any) -> Iterator[Alternative]:
         for factor in (2.0, 0.5, -1.0):
             times = call("np.float32", ast.Constant(float(value) * factor))
             yield Alternative(times, "constant")
+        for infinite in ("np.inf", "-np.inf") if not value else ():
+            yield Alternative(call("np.float32", ast.parse(infinite, mode="eval").body), "constant")
         return
     if not isinstance(value, int) or not name.isupper() or isinstance(value, bool):
         return
@@ -213,7 +215,7 @@ def index(site: KernelSite) -> Iterator[Alternative]:
     base = ast.unparse(node.value)
     if base == "acc":
         for held in ("edit_saturated16", "edit_wrapped16", "edit_half_sum"):
-            yield Alternative(call(held, node), "type", 2)
+            yield Alternative(call(held, node), "total", 2)
     if base not in ("push", "spec", "meta"):
         yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
 

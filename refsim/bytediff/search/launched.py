@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 
 import numpy as np
 
@@ -58,7 +58,12 @@ def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
         for name, detail, changes, more in _specialized(op, step):
             if {**held, **changes} != held:
                 yield DeviceEdit(name, detail, more, changes, only=number)
+    rounded = "last tile missing", "the grid rounded down along every axis"
+    if len(steps) > 1:
+        yield DeviceEdit(rounded[0], f"{rounded[1]}, in all dispatches", rounded=True)
     for number, step in enumerate(steps):
+        where = f" in {step.launch.shader}" if len(steps) > 1 else ""
+        yield DeviceEdit(rounded[0], rounded[1] + where, rounded=True, only=number)
         yield from _of_before(number, step, previous)
 
 
@@ -115,7 +120,8 @@ def _zero_point(name: str, held: Changes) -> Told:
         yield "zero point one off", f"{name} {what}", {name: value}
     yield "zero point sign", f"{name} negated", {name: -old}
     yield "zero point folded twice", f"{name} doubled", {name: 2 * old}
-    yield "unsigned lanes", f"{name} of unsigned bytes", {name: old + 128}
+    for by in (128, -128):
+        yield "unsigned lanes", f"{name} of unsigned bytes", {name: old + by}
 
 
 def _scale(name: str, held: Changes) -> Told:
@@ -202,7 +208,7 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
             yield taken, f"{to} taken from {source}", {to: held[source]}
         for a, b in combinations(names, 2):
             yield taken, f"{a} and {b} exchanged", {a: held[b], b: held[a]}
-    tensors = [name.removesuffix("_ZP") for name in groups[0] if name.replace("_ZP", "_SCALE") in groups[1]]
+    tensors = _quantized(held)
     for to, source in permutations(tensors, 2):
         both = {
             f"{to}_{what}": held[f"{source}_{what}"] for what in ("ZP", "SCALE") if f"{to}_{what}" in held
@@ -211,6 +217,12 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
         yield "operands exchanged", f"the quantizations of {to} and {source} exchanged", {
             **both, **{f"{source}_{what}": held[f"{to}_{what}"] for what in ("ZP", "SCALE")}
         }  # fmt: skip
+
+
+def _quantized(held: Changes) -> list[str]:
+    """The tensors of which words have both a zero point and a scale."""
+    names = [name.removesuffix("_ZP") for name in held if name.endswith("_ZP")]
+    return [name for name in names if f"{name}_SCALE" in held]
 
 
 def _tensors(op: KernelSpec) -> list[str]:
@@ -222,9 +234,13 @@ def _of_tensors(op: KernelSpec, step: Step, held: Changes) -> Told:
     for name, other in permutations(_tensors(op), 2):
         of = "output written" if name == "OUT" else f"{name.lower()} read"
         whose = "the output" if other == "OUT" else other.lower()
-        for what, dims in (("sizes and strides", ("", "_STRIDE")), ("strides", ("_STRIDE",))):
-            words = {f"{name}_{d}{part}": held[f"{other}_{d}{part}"] for d in DIM_NAMES for part in dims}
-            yield "another layout's strides", f"{of} with the {what} of {whose}", words
+        strides, edge = "another layout's strides", "edge of the input"
+        for found, what, parts in (
+            (strides, "sizes and strides", ("", "_STRIDE")), (strides, "strides", ("_STRIDE",)), (edge, "sizes", ("",))
+        ):  # fmt: skip
+            if found is strides or name != "OUT":
+                words = {f"{name}_{d}{part}": held[f"{other}_{d}{part}"] for d in DIM_NAMES for part in parts}
+                yield found, f"{of} with the {what} of {whose}", words
 
 
 def _specialized(op: KernelSpec, step: Step) -> Iterator[tuple[str, str, Changes, Changes]]:
@@ -283,6 +299,10 @@ def _of_before(number: int, step: Step, previous: Call | None) -> Iterator[Devic
     for before in () if previous is None else steps_of(previous):
         row = kernel_of(before.launch.shader).push
         theirs = dict(zip(row.names, before.push, strict=True))
+        for to, source in product(_quantized(held), _quantized(theirs)):
+            both = {f"{to}_{what}": theirs[f"{source}_{what}"] for what in ("ZP", "SCALE")}
+            detail = f"{' and '.join(both)} taken from {source} of the call before"
+            yield DeviceEdit("another tensor's quantization", detail, both, only=number)
         stale = {name: theirs[name] for name in held if theirs.get(name, held[name]) != held[name]}
         sizes = tuple(f"{tensor}_" for tensor in _tensors(op))
         numbers = {name: value for name, value in stale.items() if not name.startswith(sizes)}

@@ -6,13 +6,14 @@ A buffer is edited by what its words hold: bytes, nibbles, whole numbers or floa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import permutations
+from itertools import permutations, product
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import DeviceEdit, Read, bits, real
+from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.int4 import HALVES, PAIRS, NibbleBlocks
@@ -20,6 +21,7 @@ from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
 Told = Iterator[tuple[str, str, Read]]
+_NIBBLE = "nibbles read wrong"
 BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
 #: Arguments that are one number for each channel or row -> (class if it is another number, class if it is 0).
 _PER_CHANNEL = {
@@ -31,8 +33,13 @@ _PER_CHANNEL = {
 _MISPLACED = ("channel constants misplaced", "scale changed")
 
 
-def edits(steps: list[Step], others: Mapping[str, np.ndarray], previous: Call | None) -> Iterator[DeviceEdit]:
-    """The edits of every buffer that a dispatch of a call reads."""
+def edits(
+    steps: list[Step],
+    arrays: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
+    previous: Call | None,
+) -> Iterator[DeviceEdit]:
+    """The edits of every buffer that a dispatch of a call reads; ``arrays`` are the words of those of the call."""
     given = {
         "input": [row for row in _buffers(steps) if row[2].kind is Kind.INPUT],
         "constant": [row for row in _buffers(steps) if row[2].kind is Kind.CONST],
@@ -43,10 +50,16 @@ def edits(steps: list[Step], others: Mapping[str, np.ndarray], previous: Call | 
             yield DeviceEdit(found, f"{name} {detail}", read={name: read}, only=number)
         if arg.kind is Kind.INPUT:
             yield from _foreign(number, name, others)
+            if name in arrays:
+                yield from _changed(number, step, name, arg, arrays[name])
     for number, step in enumerate(steps):
         names = [name for at, name, _, _ in given["constant"] if at == number and name in PER_CHANNEL]
         if names:
             yield from _vectors(number, step, names)
+        yield from _of_other_rows(number, step, {
+            name: arrays[name] for at, name, arg, _ in given["input"]
+            if at == number and name in arrays and arg.name in _PER_CHANNEL
+        })  # fmt: skip
     yield from _inputs_exchanged(steps, others)
     held = {name: step for number, name, arg, _ in given["constant"] if (step := steps[number])}
     for name, other in permutations(held, 2):
@@ -93,7 +106,8 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
     if holds is NIBBLES:
         yield from _nibbles(step)
     if holds in (BYTES, NIBBLES):
-        yield from _bytes()
+        yield from ((_NIBBLE if holds is NIBBLES and name == "byte order" else name, f"read with {what}", read)
+                    for name, what, read in IN_WORDS)  # fmt: skip
     if arg.name == "weight" and holds is BYTES:
         yield from _weights(step)
     if arg.name == "weight_sums":
@@ -104,23 +118,11 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
         yield from _rows(step, arg, holds)
         yield from _shares(step, arg, holds)
         near = "input read at a neighbour"
-        yield from ((near, f"read {by:+d} word away", _rolled(by)) for by in (1, -1, 4, -4))
+        yield from ((near, f"read {by:+d} word away", rolled(by)) for by in (1, -1, 4, -4))
         yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
 
 
 # --- bytes of words ---------------------------------------------------------------------------------------
-
-
-def _bytes() -> Told:
-    rotated = [[(k - by) % 4 for k in range(4)] for by in (1, 2, 3)]
-    for by, order in enumerate(rotated, 1):
-        yield "lanes rotated", f"read with lanes rotated by {by}", _in_order(order)
-    yield "byte order", "read with bytes reversed", _in_order([3, 2, 1, 0])
-    yield "byte order", "read with bytes in pairs exchanged", _in_order([1, 0, 3, 2])
-    yield "unsigned lanes", "read with the sign bit of each byte flipped", _flipped(0x80808080)
-    turned = "block transposed"
-    yield turned, "read with 4 x 4 blocks transposed", _transposed
-    yield turned, "read at the first word of each block of 4", lambda words, at, size: words[at // 4 * 4]
 
 
 def _in_order(order: list[int]) -> Read:
@@ -145,8 +147,22 @@ def _transposed(words: Any, at: Any, size: int) -> Any:
     return _joined([words[first + k] >> lane for k in range(4)])
 
 
-def _rolled(by: int) -> Read:
+def rolled(by: int) -> Read:
+    """The word at another place, as if the buffer went round."""
     return lambda words, at, size: words[(at + by) % size]
+
+
+#: (class, in words, what is found): a word's bytes in another order, or words of a block.
+IN_WORDS: tuple[tuple[str, str, Read], ...] = (
+    ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),
+    ("lanes rotated", "words rotated by 2", _in_order([2, 3, 0, 1])),
+    ("lanes rotated", "words rotated by 3", _in_order([1, 2, 3, 0])),
+    ("byte order", "bytes reversed", _in_order([3, 2, 1, 0])),
+    ("byte order", "bytes in pairs exchanged", _in_order([1, 0, 3, 2])),
+    ("unsigned lanes", "the sign bit of each byte flipped", _flipped(0x80808080)),
+    ("block transposed", "4 x 4 blocks transposed", _transposed),
+    ("block transposed", "the first word of each block of 4 repeated", lambda words, at, size: words[at // 4 * 4]),
+)  # fmt: skip
 
 
 def _words_of(other: np.ndarray) -> Read:
@@ -182,17 +198,56 @@ def _inputs_exchanged(steps: list[Step], others: Mapping[str, np.ndarray]) -> It
             yield DeviceEdit("operands exchanged", f"{' and '.join(given)} exchanged", read=read, only=number)
 
 
+def _of_other_rows(number: int, step: Step, words: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:
+    """All that is one number for each row, of another row."""
+    for what, by in (("before", 1), ("behind", -1)) if len(words) > 1 else ():
+        read = {}
+        for name, held in words.items():
+            desc = step.call.descs[name]
+            buffer = PackedBuffer.from_raw(held.tobytes(), desc.shape, desc.layout, desc.dtype)
+            moved = np.roll(buffer.unpack(), by, -1)
+            read[name] = _words_of(PackedBuffer.pack(moved, desc.layout, dtype=desc.dtype).words)
+        yield DeviceEdit("scale of rows", f"{' and '.join(words)} of the row {what}", read=read, only=number)
+
+
+def _changed(number: int, step: Step, name: str, arg: Arg, words: np.ndarray) -> Iterator[DeviceEdit]:
+    """An input of the call with other elements."""
+    desc = step.call.descs[arg.name]
+    held = PackedBuffer.from_raw(words.tobytes(), desc.shape, desc.layout, desc.dtype)
+    for found, detail, values in _elements(held.unpack(), step.call):
+        other = PackedBuffer.pack(np.ascontiguousarray(values), desc.layout, dtype=desc.dtype)
+        found = "range of rows" if step.call.op.family is Family.ROW_RANGE else found
+        yield DeviceEdit(found, f"{name} {detail}", read={name: _words_of(other.words)}, only=number)
+
+
+def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]]:
+    """(class, in words, elements) of an input read at a neighbour, or taken to end early."""
+    for axis, dim in zip(range(-1, -x.ndim - 1, -1), ("column", "row", "channel", "image"), strict=False):
+        if x.shape[axis] > 1:
+            for by in (1, -1, *((4, -4) if dim in ("column", "channel") and x.shape[axis] > 4 else ())):
+                yield "input read at a neighbour", f"read {by:+d} {dim} away", np.roll(x, -by, axis)
+            zp = getattr(call.params, "in_zp", 0)
+            for (which, at), fill in product((("first", 0), ("last", -1)), dict.fromkeys((zp, 0))):
+                fresh = x.copy()
+                np.moveaxis(fresh, axis, 0)[at] = fill
+                outside = "the zero point" if fill == zp else "0"
+                yield "edge of the input", f"without its {which} {dim}, which is read as {outside}", fresh
+    if call.op.family is Family.ROW_RANGE:
+        fresh = x.copy()
+        fresh[..., 0], fresh[..., -1] = x.min(), x.max()
+        yield "", "with the least and the greatest value of all rows in each", fresh
+    if (r := getattr(call.params, "upscale", 1)) > 1:
+        slowest = x.reshape(*x.shape[:-3], r * r, -1, *x.shape[-2:]).swapaxes(-3, -4).reshape(x.shape)
+        pixels = "with the pixels of an upscaled pixel as the slowest part of the channels"
+        yield "C and another dim exchanged", pixels, slowest
+
+
 # --- weights ----------------------------------------------------------------------------------------------
 
 
 def _nibbles(step: Step) -> Told:
-    wrong = "nibbles read wrong"
+    wrong = _NIBBLE
     low = 0x0F0F0F0F
-    yield (
-        wrong,
-        "read with the two nibbles of a byte exchanged",
-        lambda words, at, size: (words[at] & low) << 4 | words[at] >> 4 & low,
-    )
     yield wrong, "read with a nibble's highest bit taken for its sign", _flipped(0x88888888)
     yield wrong, "read without the highest bit of a nibble", lambda words, at, size: words[at] & 0x77777777
     yield wrong, "read at the low nibble of a byte twice", lambda words, at, size: (words[at] & low) * 17
@@ -246,8 +301,9 @@ def _weights(step: Step) -> Told:
         if any(dims[axis] > 1 for axis in axes):
             what = " and ".join(f"{_AXES[axis]}s" for axis in axes)
             yield wrong, f"read with {what} backwards", _backwards(dims, axes)
+    yield from (("reduction too short", what, _kept(dims, mask)) for what, mask in _left_out(step, dims[:3]))
     for by in (1, -1, 4, -4):
-        yield wrong, f"read {by:+d} words away", _rolled(by)
+        yield wrong, f"read {by:+d} words away", rolled(by)
     yield wrong, "read at the first word of each four", lambda words, at, size: words[at // 4 * 4]
     if call.op.family is not Family.DEPTHWISE:
         for turned, what in ((True, "x and y exchanged"), (False, "rows as long as the texture is high")):
@@ -294,6 +350,42 @@ def _backwards(dims: tuple[int, ...], axes: tuple[int, ...]) -> Read:
     return read
 
 
+def _left_out(step: Step, dims: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """(in words, which bits of a word count): of weights [tap row][tap column][input word]."""
+    kept = np.full(dims, -1)
+    call = step.call
+    channels = call.descs["x"].shape[call.op.channel_dim] // getattr(call.params, "groups", 1)
+    last_word = 4 if call.op.family is Family.DEPTHWISE else channels % 4 or 4
+    for what, at, mask in (
+        ("last word of channels", np.s_[:, :, -1], 0),
+        ("first word of channels", np.s_[:, :, 0], 0),
+        ("last channel", np.s_[:, :, -1], (1 << 8 * (last_word - 1)) - 1),
+        ("channels beyond the last whole word", np.s_[:, :, -1], 0 if last_word < 4 else -1),
+        ("last lane of each word", np.s_[:], 0xFFFFFF),
+        ("last tap", np.s_[-1, -1], 0),
+        ("first tap", np.s_[0, 0], 0),
+        ("last row of taps", np.s_[-1], 0),
+        ("last column of taps", np.s_[:, -1], 0),
+        ("last word of the last tap", np.s_[-1, -1, -1], 0),
+    ):
+        less = kept.copy()
+        less[at] = mask
+        if (less != -1).any():
+            yield f"without the {what}", less
+    number = np.arange(kept.size).reshape(dims)
+    for stage in (2, 4, 8, 16, 32):
+        if stage <= kept.size:
+            yield (
+                f"without the last word of every stage of {stage}",
+                np.where(number % stage < stage - 1, -1, 0),
+            )
+
+
+def _kept(dims: tuple[int, ...], mask: np.ndarray) -> Read:
+    flat = mask.reshape(-1)
+    return lambda words, at, size: words[at] & flat[at // dims[3]]
+
+
 def _texels(dims: tuple[int, ...], turned: bool) -> Read:
     """Texels of four output channels, x: four channels, tap column; y: tap row, input word."""
     rows, columns, depth, outputs = dims
@@ -321,9 +413,11 @@ def _constants(name: str, holds: str, group: int = 0) -> Told:
         none = "zero point of rows"
     if group and "scale" in name:
         misplaced = "scale of another group"
-        yield misplaced, "of the group before", _rolled(-group)
-        yield misplaced, "of the group behind", _rolled(group)
+        yield misplaced, "of the group before", rolled(-group)
+        yield misplaced, "of the group behind", rolled(group)
         yield misplaced, "of the first group for all", lambda words, at, size: words[at % group]
+        for what, rows in (("by groups, read by rows", True), ("by rows, read by groups", False)):
+            yield misplaced, f"stored {what}", _turned(group, rows)
     yield from ((misplaced, what, read) for what, read in _MOVED.items())
     yield none, "taken as 0", lambda words, at, size: 0 * at
     if holds is REAL:
@@ -343,13 +437,23 @@ def _constants(name: str, holds: str, group: int = 0) -> Told:
         )
 
 
+def _turned(group: int, rows: bool) -> Read:
+    """Words of rows as long as a group that are those of columns, or the other way round."""
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        count = size // group
+        return words[at % group * count + at // group if rows else at % count * group + at // count]
+
+    return read
+
+
 def _spread(factor: int) -> Read:
     return lambda words, at, size: words[(factor * (at // 4) + at % 4) % size]
 
 
 #: What a kernel reads for a channel: the number of another one.
 _MOVED: dict[str, Read] = {
-    **{f"of the channel {by:+d} away": _rolled(by) for by in (1, -1, 4, -4)},
+    **{f"of the channel {by:+d} away": rolled(by) for by in (1, -1, 4, -4)},
     "of channel 0 for all": lambda words, at, size: words[0 * at],
     "of each word's first channel": lambda words, at, size: words[at // 4 * 4],
     **{f"of the channel {factor} * word + lane": _spread(factor) for factor in (0, 2, 3, 5, 8)},
@@ -398,7 +502,7 @@ def _shares(step: Step, arg: Arg, holds: str) -> Told:
     if count == 1 or row.numel != row.shape[-1]:
         return
     number, each = np.arange(count), 1 if holds is BYTES else 4  # words that an invocation reads at once
-    found = "reduction too short" if holds is BYTES else "float sum too short"
+    found = "reduction too short"
     half = 1
     while half < count:
         yield found, f"by the first {half} of {count} invocations alone", _heard(number < half, each)

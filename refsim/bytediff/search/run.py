@@ -23,7 +23,7 @@ from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
 
 #: How many edits that fit all witnesses, all wrong ones, or some of these are tried on the whole buffer.
-MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 2, 3
+MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 4, 3
 #: An edit of one item takes so many times the steps of loops that the right kernel takes. Whole buffers that take more
 #: than the last number are computed by compiled copies.
 TIMES, PLAIN_STEPS = 4, 20_000
@@ -35,6 +35,8 @@ HOPELESS = 0.5
 #: Edits are tried for this share of the time; what is left is for whole buffers. Where the cause is known, its line
 #: in a kernel is worth so many places.
 TRIED, LINES = 0.8, PLACES_PER_SECOND
+#: Where it is known in a region alone, so many times as many.
+IN_REGION = 3
 #: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
 SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
@@ -43,9 +45,9 @@ MOST_MOVED, MOVED_STEPS = 24, 100_000
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "compare", "condition", "constant", "operand", "name", "order", "call", "fused", "relu", "bound", "unsigned",
-    "lanes", "loop", "index", "arguments exchanged", "operands exchanged", "values exchanged", "operator", "sign",
-    "type", "rounded up", "subtracted", "clamped twice", "scaled bias", "statement",
+    "total", "compare", "condition", "constant", "operand", "name", "order", "call", "fused", "relu", "bound",
+    "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged", "values exchanged", "operator",
+    "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias", "squared", "statement",
 )  # fmt: skip
 
 
@@ -59,9 +61,15 @@ class Survivor:
 
 
 class Fit(IntEnum):
-    """Whether an item writes what the buffer holds; ``OPEN`` where another item may have written later."""
+    """Whether an item writes what the buffer holds; ``OPEN`` where another item may have written later.
 
-    NO, OPEN, YES = range(3)
+    ``INSIDE``: all wrong cells are as the buffer has them, but right ones are not. An edit may hold in a region alone.
+    """
+
+    NO, INSIDE, OPEN, YES = range(4)
+
+
+_HITS = (Fit.INSIDE, Fit.YES)
 
 
 @dataclass
@@ -106,6 +114,8 @@ class EditSearch:
         self.bench.choose(0)
         if any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
             self.end_at = self.taken + LINES
+        elif any(self._fits_wrong(row) for row in self.inside[:MOST_INSIDE]):
+            self.end_at = min(self.end_at, self.taken + IN_REGION * LINES)
         for at in reversed(range(self.last + 1)):
             for candidate in self._candidates(at, seen[at]):
                 if self._late:
@@ -121,14 +131,15 @@ class EditSearch:
         cheap = self.bench.cost <= PLAIN_STEPS
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else 1
         yield from self._predicted([*self.whole[:MOST_WHOLE], *moved[:many]])
-        rest = [*self.inside[:MOST_INSIDE], *parts[:MOST_PARTS]]
+        inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
+        rest = [*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]
         yield from self._predicted(rest if cheap else filter(self._promising, rest))
 
     def _devices(self) -> Iterator[DeviceEdit]:
         """The edits of what the kernels are launched with, and of what they read."""
         previous = None if self.ev.previous is None else self.ev.previous.call
         yield from launched.edits(self.bench.steps, previous)
-        yield from loaded.edits(self.bench.steps, self.ev.others, previous)
+        yield from loaded.edits(self.bench.steps, self.bench.inputs, self.ev.others, previous)
 
     def _choose(self, row: Candidate) -> None:
         self.bench.choose(row.step, row.edit, row.entry, row.device)
@@ -151,7 +162,7 @@ class EditSearch:
 
         def fitting(row: Candidate) -> list[bool]:
             self._choose(row)
-            return [self._fit(witness) is Fit.YES for witness in sample]
+            return [self._fit(witness) in _HITS for witness in sample]
 
         right, found = fitting(Candidate(row.step)), fitting(row)
         self.bench.choose(row.step)
@@ -214,13 +225,13 @@ class EditSearch:
         if first is Fit.NO and (len(wrong) == 1 or self.whole or self._fit(wrong[-1]) is Fit.NO):
             return
         fits = [first, *(self._fit(witness) for witness in wrong[1:])]
-        hits = sum(fit is Fit.YES for fit in fits)
+        hits = sum(fit in _HITS for fit in fits)
         if Fit.NO in fits:
             if hits:
                 self.parts.append((hits, row))
             return
-        around = [self._fit(witness) for witness in right]
-        if Fit.NO in around:
+        around = [] if Fit.INSIDE in fits else [self._fit(witness) for witness in right]
+        if Fit.INSIDE in fits or Fit.NO in around:
             self.inside.append(row)
         elif Fit.OPEN in fits or Fit.OPEN in around:
             self.moved.append((hits + sum(around), row))
@@ -237,9 +248,19 @@ class EditSearch:
         """Whether an edit gives what every item writes, or a sample of these."""
         if row not in self.confirmed and not self._over:
             self._choose(row)
-            self.confirmed[row] = all(self._fit(witness) is Fit.YES for witness in self.witnesses.every)
+            self.confirmed[row] = all(self._fit(witness) >= Fit.OPEN for witness in self.witnesses.every)
             self.bench.choose(row.step)
         return self.confirmed.get(row, False)
+
+    def _fits_wrong(self, row: Candidate) -> bool:
+        """Whether an edit gives every wrong cell of the items that a survivor must fit."""
+        self._choose(row)
+        wrong = self.witnesses.wrong_bits
+        found = all(
+            self._fit(one) in _HITS for one in self.witnesses.every if any(wrong[at] for at in one.words)
+        )
+        self.bench.choose(row.step)
+        return found
 
     def _fit(self, witness: Witness) -> Fit:
         """Whether the chosen edit makes a work item write what the buffer holds."""
@@ -260,7 +281,9 @@ class EditSearch:
         elsewhere = [at for at in held if at not in witness.words]
         self.wandered |= bool(elsewhere) or self.bench.missed
         if not all(self.witnesses.holds(at, held[at]) for at in own):
-            return open_
+            wrong = [at for at in witness.words if self.witnesses.wrong_bits[at]]
+            corrected = wrong and all(at in held and self.witnesses.corrects(at, held[at]) for at in wrong)
+            return Fit.INSIDE if corrected and not elsewhere else open_
         if elsewhere:
             return Fit.YES if all(self.witnesses.holds(at, held[at]) for at in elsewhere) else Fit.OPEN
         return (

@@ -12,6 +12,7 @@ from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import loaded
 from refsim.bytediff.search.rewrite import BEHIND
 from refsim.core import jit
+from refsim.core.launch import Triple
 from refsim.ops.base.registry import kernel_of
 
 
@@ -47,7 +48,8 @@ def _run(
             name: loaded(words, device.read[name]) if name in device.read else words
             for name, words in inputs.items()
         }
-    launch = bench.launched(at, device)
+    reached = step.reached(device if edited else None)
+    launch = reached, *bench.launched(at, device)
     if not edited:
         return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
@@ -59,7 +61,8 @@ def _run(
         return None, np.zeros(0, bool)
 
 
-Launched = tuple[Sequence[int], Sequence[int]]
+#: How many work items, specialization words, and push words.
+Launched = tuple[Triple, Sequence[int], Sequence[int]]
 
 
 def _plain(
@@ -71,7 +74,8 @@ def _plain(
     schema.select(row.edit, row.entry)
     schema.left[0] = 4 * limit
     try:
-        schema.run(step.items, *launch, *(ReadWords.of(array) for array in inputs.values()), out)
+        items = list(np.ndindex(launch[0]))
+        schema.run(items, *launch[1:], *(ReadWords.of(array) for array in inputs.values()), out)
     finally:
         schema.select(None)
     words, written = np.zeros(out.size, np.int64), np.zeros(out.size, bool)
@@ -85,11 +89,10 @@ def _compiled(
     kernel: Any, step: Step, launch: Launched, inputs: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray]:
     jit.ready()
-    x, y, z = step.launch.reached
-    spec, push = np.array(launch[0], np.int64), np.array(launch[1], np.int32)
+    reached, (spec, push) = launch[0], (np.array(launch[1], np.int64), np.array(launch[2], np.int32))
     found = []
     for before in (0, -1):
         out = np.full(step.launch.out.words, before, np.int32)
-        kernel((z, y, x), spec, push, *(np.ascontiguousarray(array) for array in inputs.values()), out)
+        kernel(reached, spec, push, *(np.ascontiguousarray(array) for array in inputs.values()), out)
         found.append(out)
     return found[0], found[0] == found[1]

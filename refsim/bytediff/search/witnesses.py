@@ -30,7 +30,8 @@ class Witness:
 class Witnesses:
     """Items to try an edit on, and those that a survivor must fit: ``every`` one, or a sample.
 
-    ``actual`` and ``mask`` are all words of the buffer: what it holds, and which bits of it are compared.
+    ``actual``, ``mask`` and ``wrong_bits`` are all words of the buffer: what it holds, which bits of it are compared,
+    and which bits are those of wrong cells.
     """
 
     wrong: list[Witness]
@@ -38,6 +39,7 @@ class Witnesses:
     every: list[Witness]
     actual: list[int]
     mask: list[int]
+    wrong_bits: list[int]
     fills: tuple[int, ...]
 
     @classmethod
@@ -46,7 +48,9 @@ class Witnesses:
         counted = compared(ev)
         each = 4 if ev.desc.is_int8 else 1
         wrong = (ev.differing & counted).reshape(-1, each)
-        mask = _words(np.where(counted, -1, 0), ev.desc.is_int8)
+        mask, wrong_bits = (
+            _words(np.where(cells, -1, 0), ev.desc.is_int8) for cells in (counted, counted & ev.differing)
+        )
         actual = ev.actual.words & mask
         items = np.asarray(work_items(launch), np.int64)
         number = numbered(list(items))
@@ -69,12 +73,16 @@ class Witnesses:
         return cls(
             _distinct(map(witness, bad)), _distinct(map(witness, _beside(good, bad))),
             [witness(word) for word in sample.tolist()],
-            actual.tolist(), mask.view(np.uint32).tolist(), fills,
+            actual.tolist(), mask.view(np.uint32).tolist(), wrong_bits.view(np.uint32).tolist(), fills,
         )  # fmt: skip
 
     def holds(self, at: int, value: int) -> bool:
         """Whether the buffer holds a word there, as far as it is compared."""
         return 0 <= at < len(self.mask) and not (self.actual[at] ^ value) & self.mask[at]
+
+    def corrects(self, at: int, value: int) -> bool:
+        """Whether a word holds what the wrong cells of the buffer hold there."""
+        return not (self.actual[at] ^ value) & self.wrong_bits[at]
 
     def unwritten(self, at: int) -> bool:
         """Whether the buffer holds there what a word may be that nobody wrote."""

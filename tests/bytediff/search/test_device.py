@@ -44,7 +44,7 @@ def _first(bound: BoundCase, name: str) -> Evidence:
     """What the first edit of a class leaves that makes enough wrong."""
     expected = bound.call.expected(bound.inputs)
     bench = Bench(bound.call, {argument: buffer.words for argument, buffer in bound.inputs.items()})
-    for edit in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, {}, None)):
+    for edit in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, bench.inputs, {}, None)):
         if edit.name != name:
             continue
         with np.errstate(all="ignore"):

@@ -26,7 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
         edit(f"{_OPS}{LINEAR}.py", "scales[k4 // push[GROUP4] * columns + n]", "scales[(k4 // push[GROUP4] + 1) % (push[K4] // push[GROUP4]) * columns + n]"),)),
     Mutant("cpu-N3-rows", "N3", ROWS, ("zero point of rows",), (
         edit(f"{_OPS}{ROWS}.py", "acc -= zero * sums[", "acc -= 2 * zero * sums["),)),
-    Mutant("cpu-S2-tree", "S2", LINEAR, ("float sum too short",), (
+    Mutant("cpu-S2-tree", "S2", LINEAR, ("reduction too short",), (
         edit(f"{_OPS}{LINEAR}.py", "for t in range(half):", "for t in range(half - (2 * half == lanes)):"),)),
     Mutant("cpu-S2-range", "S2", RANGE, ("range of rows",), (
         edit(_OPS + "base/row_range.py", "range(row * k, row * k + k):", "range(row * k, row * k + k // 4 * 4):"),)),
@@ -41,7 +41,7 @@ MUTANTS: tuple[Mutant, ...] = (
         (_KERNEL, "group = b * (BLOCK // 2) // a.group_pairs", "group = (b * (BLOCK // 2) // a.group_pairs + 1) % a.groups")),
     native("N3-rows", "N3", ROWS, "zero point of rows",
         (_KERNEL, "fn.store(whole.to_f32(), a.pointer(\"values\")", "fn.store(whole.to_f32() - zp.splat(width), a.pointer(\"values\")")),
-    native("S2-tree", "S2", LINEAR, "float sum too short",
+    native("S2-tree", "S2", LINEAR, "reduction too short",
         (_KERNEL, "fn.loop(half, add)", "fn.loop(half - (2 * half == tree), add)")),
     native("S2-range", "S2", RANGE, "range of rows",
         (_KERNEL, "fn.loop(k, single, [lo, hi], start=whole)", "fn.loop(k - k % 4, single, [lo, hi], start=whole)")),
@@ -50,6 +50,6 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("Q2-linear", "Q2", LINEAR, _SCALES,
         (f"{_SHADERS}{LINEAR}.comp", "scales[k4 / push[GROUP4] * outputs + n4]", "scales[(k4 / push[GROUP4] + 1) % (k4s / push[GROUP4]) * outputs + n4]")),
     gpu("N3-rows", "N3", ROWS, "zero point of rows", (f"{_SHADERS}{ROWS}.comp", "acc - zero * sums[at]", "acc - 2 * zero * sums[at]")),
-    gpu("S2-tree", "S2", LINEAR, "float sum too short", (f"{_SHADERS}{LINEAR}.comp", "if (lane < left)", "if (lane < left - int(2 * left == LANES))")),
+    gpu("S2-tree", "S2", LINEAR, "reduction too short", (f"{_SHADERS}{LINEAR}.comp", "if (lane < left)", "if (lane < left - int(2 * left == LANES))")),
 )
 # fmt: on
