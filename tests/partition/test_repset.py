@@ -248,7 +248,7 @@ def test_the_choice_does_not_depend_on_the_order_of_insertion() -> None:
 
 def test_an_empty_set_leaves_it_to_the_runtime() -> None:
     assert NO_STORAGE.make_tensor_repr() == TensorRepr(Storage.DEFAULT, None)
-    assert str(NO_STORAGE.make_tensor_repr()) == "DEFAULT:DEFAULT"
+    assert str(NO_STORAGE.make_tensor_repr()) == "DEFAULT"
     with pytest.raises(LayoutError, match="none to choose"):
         NO_STORAGE.first_valid_buffer_layout()
 
@@ -319,7 +319,7 @@ def test_repr_lists() -> None:
     many.append(width)
     many.append(channels)
     assert (
-        many.memory_layout(1) is layout("C") and str(many) == "[WIDTH_PACKED:BUFFER, CHANNELS_PACKED:BUFFER]"
+        many.memory_layout(1) is layout("C") and str(many) == "[WIDTH_PACKED, CHANNELS_PACKED]"
     )
 
 
@@ -329,5 +329,5 @@ def test_names_and_text() -> None:
     assert all(not any(row.packed_int8 for row in item.valid_texture_layouts) for item in SETS)
     assert (
         str(CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER)
-        == "{WIDTH_PACKED:BUFFER CHANNELS_PACKED:TEXTURE_3D}"
+        == "{WIDTH_PACKED CHANNELS_PACKED:TEXTURE_3D}"
     )
