@@ -265,3 +265,18 @@ def test_the_kind_of_edit_that_a_cause_names_comes_first(found: list[Edit]) -> N
     assert plain == found and sorted(told, key=id) == sorted(found, key=id)
     at = next(number for number, edit in enumerate(found) if "round" in edit.said and edit.rank)
     assert told.index(found[at]) < at
+
+
+def test_a_specialization_constant_that_the_compiler_dropped_may_be_used() -> None:
+    """The host gives it all the same; what an edit does not use of what was declared for edits is no part of it."""
+    module = _module(build.BINARIES / "q8ta_pixel_shuffle.spv")
+    spec = interface(module).spec_ids
+    code = Code(module, (*spec, max(spec) + 1))
+    said = f"specialization constant {max(spec) + 1} in place of "
+    edit = next(one for one in next(parts(code)) if one.said.startswith(said))
+    made = edited(code, edit)
+    assert interface(made).spec_ids == {**spec, max(spec) + 1: 0}
+    assert tool() is None or refused(made.to_bytes()) is None
+    plain = next(one for one in next(parts(code)) if not one.said.startswith("specialization constant"))
+    assert interface(edited(code, plain)).spec_ids == spec
+    assert len(edited(code, plain).globals) <= len(module.globals) + 2

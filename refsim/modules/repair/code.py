@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple
 
@@ -11,7 +11,7 @@ from refsim.core.errors import RefsimError
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.lines import BLOCK_ENDS, Lines, SourceLine
 from refsim.spirv.module import Module, Section
-from refsim.spirv.opcodes import GRAMMAR, Op, StorageClass
+from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
 from refsim.spirv.types import Types
 
 GLSL_STD = "GLSL.std.450"
@@ -42,12 +42,16 @@ class Leaf(NamedTuple):
 
 
 class Code:
-    """A copy of a module that may get further types and constants, with what its instructions know of each other."""
+    """A copy of a module that may get further types and constants, with what its instructions know of each other.
 
-    def __init__(self, module: Module) -> None:
+    ``spec_ids`` are the specialization constants that a host gives; a compiler drops the ones that nothing uses.
+    """
+
+    def __init__(self, module: Module, spec_ids: Iterable[int] = ()) -> None:
         self.module = module.copy()
         self.types = Types(module)
         self.rows: dict[int, Instruction] = dict(self.types.rows)
+        self._declare(spec_ids)
         self.made_at: dict[int, Site] = {}
         self.blocks: list[
             list[int]
@@ -64,6 +68,21 @@ class Code:
             self.lines: Lines | None = Lines(module)
         except RefsimError:  # it runs all the same
             self.lines = None
+
+    def _declare(self, spec_ids: Iterable[int]) -> None:
+        given = {
+            rows[Decoration.SPEC_ID][0]
+            for rows in self.types.decorations.values()
+            if Decoration.SPEC_ID in rows
+        }
+        for number in sorted(set(spec_ids) - given):
+            for signed in (0, 1):
+                kind = self.type(Op.TYPE_INT, 32, signed)
+                made = self.module.add(Op.SPEC_CONSTANT, kind, 0)
+                self.module.decorate(made, Decoration.SPEC_ID, number)
+                self.rows[made] = Instruction(Op.SPEC_CONSTANT, (kind, made, 0))
+                self.types.names[made] = f"specialization constant {number}"
+                self.types.decorations[made] = {Decoration.SPEC_ID: (number,)}
 
     def at(self, site: Site) -> Instruction:
         return self.module.functions[site.function][site.row]
@@ -171,7 +190,7 @@ class Code:
     def spec_constants(self) -> dict[int, list[int]]:
         """Type -> its specialization constants."""
         found: dict[int, list[int]] = {}
-        for row in self.types.module.globals:
+        for row in self.module.globals:
             if row.op == Op.SPEC_CONSTANT and self.plain(row.type):
                 found.setdefault(row.type, []).append(row.result)
         return found

@@ -75,7 +75,7 @@ def nothing(found: Searched) -> str:
 
 
 def unread(module: Module, step: ModuleDispatch) -> Iterator[str]:
-    """The bindings and push words that a host gives to a module, and that it never reads or writes."""
+    """The bindings, push words and specialization constants that a host gives to a module, and that it never uses."""
     declared = interface(module)
     used = {word for body in module.functions for row in body for word in row.args}
     there = {row.number for row in declared.bindings if row.variable in used}
@@ -86,6 +86,9 @@ def unread(module: Module, step: ModuleDispatch) -> Iterator[str]:
     for word in range(len(step.push) // 4):
         if word not in read:
             yield f"never reads push word {word} (bytes {4 * word} to {4 * word + 3})"
+    for number in step.spec_words:
+        if number >= step.first_spec and number not in declared.spec_ids:
+            yield f"has no specialization constant {number}"
 
 
 def _push_words(module: Module) -> set[int]:

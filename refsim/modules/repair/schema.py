@@ -37,7 +37,25 @@ def edited(code: Code, edit: Edit) -> Module:
             site = Site(number, at)
             made += (*before.get(site, ()), at_site.get(site, row))
         body[:] = made
-    return _pinned(code, module)
+    return trimmed(code, _pinned(code, module))
+
+
+def trimmed(code: Code, module: Module) -> Module:
+    """The module without what was declared for edits and is not used."""
+    first = code.types.module.bound
+    used = {word for body in module.functions for row in body for word in row.args}
+    left: list[Instruction] = []
+    gone: set[int] = set()
+    for row in reversed(module.globals):
+        if row.result >= first and row.result not in used:
+            gone.add(row.result)
+        else:
+            left.append(row)
+            used.update(row.args)
+    module.globals[:] = reversed(left)
+    marks = module.sections[Section.ANNOTATION]
+    marks[:] = [row for row in marks if row.args[0] not in gone]
+    return module
 
 
 def _fresh(module: Module, change: Change, old: Instruction) -> tuple[list[Instruction], Instruction]:
@@ -117,7 +135,7 @@ class Schema:
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
         bound(self.module, turns)
-        self.module = _pinned(code, self.module)
+        self.module = trimmed(code, _pinned(code, self.module))
 
     def _take(self, number: int, change: Change, valued: bool) -> None:
         """``valued``: what the buffer holds comes in the place of an operand, or of the result."""

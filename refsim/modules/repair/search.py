@@ -155,12 +155,11 @@ class Search:
     def run(self, wrong: TellingCase) -> Searched:
         """Search the modules that a wrong case ran on."""
         begin = time.perf_counter()
-        names = tuple(
-            dict.fromkeys(step.shader for step in self.steps(wrong.bound.call) if step.shader in self.modules)
-        )
+        steps = [step for step in self.steps(wrong.bound.call) if step.shader in self.modules]
+        names = tuple(dict.fromkeys(step.shader for step in steps))
         found = Searched(wrong.op, modules=names)
         try:
-            queues = self._queues(names)
+            queues = self._queues(steps)
             begun = next(queues)  # the device opens meanwhile
             first, more = self._witnesses(wrong)
             found.witness = first.name
@@ -201,9 +200,14 @@ class Search:
 
     # --- edits ---------------------------------------------------------------------------------------------
 
-    def _queues(self, names: tuple[str, ...]) -> Iterator[list[tuple[str, list[Edit]]]]:
+    def _queues(self, steps: Sequence[ModuleDispatch]) -> Iterator[list[tuple[str, list[Edit]]]]:
         """Batches of edits of the modules, the most plausible first; a second part of them is listed when it is due."""
-        self._codes = {name: Code(self.modules[name]) for name in names}
+        self._codes = {
+            step.shader: Code(
+                self.modules[step.shader], [at for at in step.spec_words if at >= step.first_spec]
+            )
+            for step in steps
+        }
         for some in zip(*(parts(code) for code in self._codes.values()), strict=True):
             found = []
             for (name, code), listed in zip(self._codes.items(), some, strict=True):
