@@ -95,7 +95,7 @@ def test_an_output_that_is_called_int8(executor: str) -> None:
     ("name", "cause"),
     [
         (PLANES, "rows of the first plane alone are written"),
-        (CONVERTED, "become -2**31 when they are converted"),
+        (CONVERTED, "conversion out of range"),
     ],
 )
 def test_bisect_names_the_defect(

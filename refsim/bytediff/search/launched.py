@@ -300,6 +300,8 @@ def _of_before(number: int, step: Step, previous: Call | None) -> Iterator[Devic
         row = kernel_of(before.launch.shader).push
         theirs = dict(zip(row.names, before.push, strict=True))
         for to, source in product(_quantized(held), _quantized(theirs)):
+            if to == source:  # a stale constant
+                continue
             both = {f"{to}_{what}": theirs[f"{source}_{what}"] for what in ("ZP", "SCALE")}
             detail = f"{' and '.join(both)} taken from {source} of the call before"
             yield DeviceEdit("another tensor's quantization", detail, both, only=number)
