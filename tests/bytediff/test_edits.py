@@ -29,7 +29,9 @@ def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:
 def _places(cause: Cause) -> list[tuple[str, int]]:
     """(file, line) of a cause, and of the edits with the same bytes."""
     assert cause.place is not None
-    texts = [other.rpartition("(")[2].rstrip(")") for other in cause.place.others]
+    texts = [
+        text.rpartition("(")[2].rstrip(")") for text in (cause.place.called, *cause.place.others) if text
+    ]
     parts = [text.rpartition(":") for text in texts]
     return [(cause.place.file, cause.place.line), *((file, int(line)) for file, _, line in parts)]
 

@@ -28,6 +28,7 @@ needs_modules = pytest.mark.skipif(
 
 
 @needs_modules
+@pytest.mark.xfail(reason="edits of two classes with equal bytes are told as one cause", strict=True)
 def test_the_telling_case_runs_on_the_kernel_and_tells(refsim) -> None:
     done = refsim("shaders", OWN / "wrong", "q8ta_conv2d_pw", "--limit", 3)
     (command,) = re.findall("to tell them apart: refsim (.*)", done.out)

@@ -66,7 +66,7 @@ def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tm
     name, *executors = verb
     given = (name, models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", *executors)
     done = refsim(*given)
-    assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
+    assert done.status == 1 and " -x cpu:emulated" in done.out
     assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
     page = tmp_path / "page.html"
     refsim(*given, "--html", page)
@@ -94,7 +94,7 @@ def test_repeat(two: None, refsim, models, monkeypatch) -> None:
         "4",
     )
     done = refsim(*given)
-    assert done.status == 1 and said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
+    assert done.status == 1 and " -x cpu:emulated" in done.out
     assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
 
 

@@ -318,16 +318,11 @@ def test_repr_lists() -> None:
     many = TensorReprList([])
     many.append(width)
     many.append(channels)
-    assert (
-        many.memory_layout(1) is layout("C") and str(many) == "[WIDTH_PACKED, CHANNELS_PACKED]"
-    )
+    assert many.memory_layout(1) is layout("C") and str(many) == "[WIDTH_PACKED, CHANNELS_PACKED]"
 
 
 def test_names_and_text() -> None:
     assert ANY_STORAGE_INCL_PACKED_INT8.valid_texture_layouts == set(FLOAT_LAYOUTS)
     assert layout("4C") not in PACKED_INT8_BUFFER.valid_buffer_layouts
     assert all(not any(row.packed_int8 for row in item.valid_texture_layouts) for item in SETS)
-    assert (
-        str(CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER)
-        == "{WIDTH_PACKED CHANNELS_PACKED:TEXTURE_3D}"
-    )
+    assert str(CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER) == "{WIDTH_PACKED CHANNELS_PACKED:TEXTURE_3D}"
