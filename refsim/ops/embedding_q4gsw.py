@@ -27,7 +27,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
@@ -279,20 +279,18 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     prepack=prepack,
     check=check,
-    cases=CaseRule(
+    cases=rule(
         480,
         golden,
+        EXAMPLE,
+        dict(indices=(128,), table=(4096, 512)),
+        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+        EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
+        EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
         hard=HARD,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(indices=(128,), table=(4096, 512)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "group_size", group_size=24),
-            EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
-            EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
-        ),
         constants=constants,
         data=data,
     ),

@@ -21,7 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
+from refsim.ops.base.case_rule import MANY_IMAGE, many, ranked_input, rule
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import OpSpec, Upstream
@@ -68,12 +68,7 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-EXAMPLE = Case(
-    "int8x4_to_nchw",
-    {},
-    {"x": ((2, 5, 3, 7), "4W4C")},
-    "4W",
-)
+EXAMPLE = Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4W")
 
 MODULE = ModuleCall(
     shaders=plain("int8x4_buffer_to_nchw"),
@@ -96,13 +91,13 @@ OP = OpSpec(
     out_shape=out_shape,
     padding=no_padding,
     kernel=elementwise.words(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         640,
         ranked_input,
+        EXAMPLE,
+        dict(x=(1, 64, 112, 112)),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
         hard=(many(ranked_input, MANY_IMAGE, "x"),),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-        refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),),
     ),
     upstream=Upstream(module=MODULE),
 )

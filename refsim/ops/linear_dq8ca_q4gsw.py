@@ -32,7 +32,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4, linear
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import TAILS, CaseRule, CaseSlot, Hard, Made, twins
+from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
@@ -351,20 +351,18 @@ OP = OpSpec(
     define=define,
     out_shape=linear.out_shape,
     padding=no_padding,
-    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     prepack=prepack,
     check=check,
-    cases=CaseRule(
+    cases=rule(
         480,
         golden,
+        EXAMPLE,
+        dict(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
+        EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
+        EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
+        EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
         hard=HARD,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
-        refused=(
-            EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
-            EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
-            EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
-        ),
         constants=constants,
         data=data,
     ),

@@ -33,7 +33,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, int4
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, twins
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
 from refsim.ops.base.padding import no_padding
@@ -287,22 +287,20 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,
-    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     prepack=prepack,
     check=check,
-    cases=CaseRule(
+    cases=rule(
         480,
         golden,
+        EXAMPLE,
+        dict(x=(64, 512), out_channels=512),
+        EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
+        EXAMPLE.refused(ShapeError, "N is no multiple of 4", out_channels=10),
+        EXAMPLE.refused(ParameterError, "group_size", group_size=24),
+        EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
         hard=HARD,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(64, 512), out_channels=512),
-        refused=(
-            EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
-            EXAMPLE.refused(ShapeError, "N is no multiple of 4", out_channels=10),
-            EXAMPLE.refused(ParameterError, "group_size", group_size=24),
-            EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
-        ),
         constants=constants,
         data=data,
     ),

@@ -10,7 +10,6 @@ Source: ET-VK's linear_q8ta_q8csw. With leading dims it computes only the first 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,16 +17,12 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import float_linear, linear
-from refsim.ops.base.case import Case
 from refsim.ops.base.defect import FIRST_PLANE
-from refsim.ops.base.padding import no_padding
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Part, Upstream
 from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Family
 
 
-@dataclass(frozen=True)
 class Params(float_linear.FloatLinearParams):
     """Quantization of the activation."""
 
@@ -40,7 +35,7 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     if x.dtype != np.int8:
         quantize = OPS["quantize_and_pack_4h4w"]
         x = quantize.define(quantize.params(**_quantization(params)), target, x)
-    return float_linear.define(params, target, x, consts)
+    return float_linear.define(params, target, x, **consts)
 
 
 def expand(call: Call) -> Sequence[Part]:
@@ -66,21 +61,13 @@ IF_QUANTIZED = (
 )
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3),
-    {"x": ((6, 16), "W")},
-    "W",
-    features={"out_channels": 7, "bias": True},
-)
+EXAMPLE = linear.example(Params.where, (6, 16), "W", "W")
 
-OP = linear.operator(
+OP = float_linear.operator(
     Params,
+    WIDTH_PACKED,
     serialized="et_vk.linear_q8ta_q8csw.default",
-    family=Family.FLOAT_LINEAR,
-    args=float_linear.args(WIDTH_PACKED),
     define=define,
-    padding=no_padding,
     expand=expand,
     cases=linear.rule(
         float_linear.golden,

@@ -8,8 +8,6 @@ rows every 4 * ceil(N / 4) floats where N are meant; both are defects there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from refsim.core import index
@@ -20,23 +18,14 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.ops.base import epilogue, float_linear, linear
-from refsim.ops.base.case import Case
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
-from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import Call, KernelSpec
-from refsim.ops.base.target import Target
-from refsim.ops.base.traits import Family
 
 
-@dataclass(frozen=True)
 class Params(float_linear.FloatLinearParams):
     """As the whole operator."""
 
     where = "linear_q8ta_q8csw_tiled"
-
-
-def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return float_linear.define(params, target, x, consts)
 
 
 #: K4 counts words of K.
@@ -75,21 +64,12 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3),
-    {"x": ((6, 16), "4H4W")},
-    "W",
-    features={"out_channels": 7, "bias": True},
-)
+EXAMPLE = linear.example(Params.where, (6, 16), "4H4W", "W")
 
-OP = linear.operator(
+OP = float_linear.operator(
     Params,
+    PACKED_4H4W,
     serialized="",
-    family=Family.FLOAT_LINEAR,
-    args=float_linear.args(PACKED_4H4W),
-    define=define,
-    padding=no_padding,
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, linear.work_item, TILE_CONFIGS),
     cases=linear.rule(
         float_linear.golden,

@@ -21,7 +21,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, CaseSlot, Hard, Made, ranked_shape
+from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Hard, Made, ranked_shape, rule
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
 from refsim.ops.base.spec import Call, OpSpec, Upstream
@@ -86,12 +86,7 @@ def large(slot: CaseSlot) -> Made:
     return {"shape": MANY_IMAGE}, {"x": (prod(MANY_IMAGE),)}, {}
 
 
-EXAMPLE = Case(
-    "nchw_to_int8x4",
-    {"shape": (2, 5, 3, 7)},
-    {"x": ((210,), "4W")},
-    "4W4C",
-)
+EXAMPLE = Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((210,), "4W")}, "4W4C")
 
 MODULE = ModuleCall(
     shaders=plain("nchw_to_int8x4_buffer"),
@@ -115,13 +110,13 @@ OP = OpSpec(
     out_shape=out_shape,
     padding=padding,
     kernel=elementwise.words(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         640,
         golden,
+        EXAMPLE,
+        dict(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
+        EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),
         hard=(Hard("many positions", 2, large, "position"),),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
-        refused=(EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),),
     ),
     upstream=Upstream(module=MODULE),
 )

@@ -30,12 +30,12 @@ from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
-    CaseRule,
     CaseSlot,
     Made,
     many,
     quantization,
     ranked_shape,
+    rule,
     twins,
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS, Defect
@@ -192,17 +192,15 @@ OP = elementwise.operator(
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
     check=check,
     clamps=True,
-    cases=CaseRule(
+    cases=rule(
         2240,
         golden,
+        EXAMPLE,
+        dict(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
+        EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
+        EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
+        EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
         hard=(twins(golden), many(golden, MANY_IMAGE, "a", "b")),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
-            EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
-            EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
-        ),
     ),
     upstream=Upstream(
         elementwise.module("q8ta_add_buffer", Params, "a", "b"),  # alpha is pushed, and not declared

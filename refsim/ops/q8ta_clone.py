@@ -19,7 +19,7 @@ from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY_IMAGE, CaseRule, many, ranked_input
+from refsim.ops.base.case_rule import MANY_IMAGE, many, ranked_input, rule
 from refsim.ops.base.host.row import plain
 from refsim.ops.base.padding import Padding
 from refsim.ops.base.spec import Call, OpSpec, Upstream
@@ -66,12 +66,7 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-EXAMPLE = Case(
-    "q8ta_clone",
-    {},
-    {"x": ((2, 5, 3, 7), "4W4C")},
-    "4C1W",
-)
+EXAMPLE = Case("q8ta_clone", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C1W")
 
 OP = OpSpec(
     name="q8ta_clone",
@@ -83,13 +78,13 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         1600,
         ranked_input,
+        EXAMPLE,
+        dict(x=(1, 64, 112, 112)),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),
         hard=(many(ranked_input, MANY_IMAGE, "x"),),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-        refused=(EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),),
     ),
     upstream=Upstream(elementwise.module_between(plain("q8ta_clone")), resize=STALE_ROWS),
 )

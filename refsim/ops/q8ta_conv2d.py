@@ -8,7 +8,7 @@ runtimes have another rule for several images, and for groups (`_many_images`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from math import prod
 
 import numpy as np
@@ -20,7 +20,6 @@ from refsim.ops.base.spec import Call, OpSpec, Part
 from refsim.ops.base.target import MANY_IMAGES, ONE_IMAGE, Target
 
 
-@dataclass(frozen=True)
 class Params(conv.ConvParams):
     """As every convolution."""
 
@@ -77,7 +76,7 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     out = (*x.shape[:-3], len(consts["weight_scales"]), *size)
     chosen = choice(params, x.shape[-3], out, target)
     assert chosen.epilogue is not None
-    return conv.define_conv(chosen.epilogue, params, target, x, consts)
+    return conv.define_conv(chosen.epilogue, params, target, x, **consts)
 
 
 def expand(call: Call) -> Sequence[Part]:
@@ -100,7 +99,7 @@ OP = conv.operator(
         conv_cases.golden,
         EXAMPLE,
         dict(x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)),
-        conv_cases.refused(EXAMPLE),
+        *conv_cases.refused(EXAMPLE),
     ),
     clamps=True,
     picks=True,

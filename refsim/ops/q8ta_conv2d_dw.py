@@ -6,7 +6,6 @@ The formula of q8ta_conv2d_general with weights (KH, KW, OC), OC % 4 == 0. Sourc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,6 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue
 
 
-@dataclass(frozen=True)
 class Params(conv.ConvParams):
     """As every convolution."""
 
@@ -215,11 +213,9 @@ OP = conv.operator(
         golden,
         EXAMPLE,
         dict(x=(1, 144, 56, 56), groups=144),
-        (
-            EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
-            EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
-        ),
-        constants,
+        EXAMPLE.refused(ShapeError, "not depthwise", groups=4),
+        EXAMPLE.refused(ParameterError, "out_zp", out_zp=300),
+        constants=constants,
     ),
     epilogue=EPILOGUE,
     upstream=conv.upstream(MODULE),

@@ -36,7 +36,6 @@ from refsim.ops.base.conv import (
 )
 from refsim.ops.base.gemm import POSITIONS
 from refsim.ops.base.host.row import with_dot_product
-from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue
 
 
@@ -48,10 +47,6 @@ class Params(conv.ConvParams):
 
 
 EPILOGUE = Epilogue.FLOAT_ZP
-
-
-def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return conv.define_conv(EPILOGUE, params, target, x, consts)
 
 
 @emulated_kernel
@@ -90,7 +85,6 @@ MODULE = conv.module(with_dot_product("q8ta_conv2d"), "conv").since(
 OP = conv.operator(
     Params,
     serialized="et_vk.q8ta_conv2d_general.default",
-    define=define,
     kernel=conv.kernel(kernel),
     cases=conv_cases.rule(
         conv.ANY,
@@ -98,7 +92,7 @@ OP = conv.operator(
         conv_cases.golden,
         EXAMPLE,
         dict(x=(1, 64, 28, 28), out_channels=64),
-        conv_cases.refused(EXAMPLE),
+        *conv_cases.refused(EXAMPLE),
     ),
     epilogue=EPILOGUE,
     matrix=conv.matrix,

@@ -6,9 +6,7 @@ It has the pointwise epilogue, and needs channels per group % 4 == 0. Source: ET
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-
-import numpy as np
+from dataclasses import asdict, replace
 
 from refsim.core.errors import ShapeError
 from refsim.ops.base import conv, conv_cases
@@ -17,11 +15,9 @@ from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, Part
-from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Epilogue
 
 
-@dataclass(frozen=True)
 class Params(conv.ConvParams):
     """As every convolution."""
 
@@ -30,10 +26,6 @@ class Params(conv.ConvParams):
 
 EPILOGUE = Epilogue.INTEGER_ZP
 KIND = conv.WindowKind(whole_words=True)
-
-
-def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
-    return conv.define_conv(EPILOGUE, params, target, x, consts)
 
 
 def expand(call: Call) -> Sequence[Part]:
@@ -63,7 +55,6 @@ OP = conv.operator(
     Params,
     KIND,
     serialized="et_vk.q8ta_conv2d_im2col.default",
-    define=define,
     expand=expand,
     check=check,
     cases=conv_cases.rule(
@@ -72,7 +63,8 @@ OP = conv.operator(
         golden,
         EXAMPLE,
         dict(x=(1, 64, 28, 28), out_channels=64),
-        (*conv_cases.refused(EXAMPLE), EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6))),
+        *conv_cases.refused(EXAMPLE),
+        EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
     ),
     epilogue=EPILOGUE,
     matrix=conv.matrix,

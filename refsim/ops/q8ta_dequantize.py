@@ -7,8 +7,6 @@ Source: ET-VK's q8ta_dequantize.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from refsim.core import index
@@ -20,7 +18,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import f32
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.case_rule import rule
 from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import no_padding
 from refsim.ops.base.spec import OpSpec, Upstream
@@ -28,7 +26,6 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
-@dataclass(frozen=True)
 class Params(quantized.QuantizedParams):
     """Scale and zero point; the range and dtype that a graph carries must be int8's."""
 
@@ -75,16 +72,14 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=no_padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         1200,
         quantized.golden,
+        EXAMPLE,
+        dict(x=(1, 64, 112, 112)),
+        EXAMPLE.refused(ParameterError, "zp", zp=200),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
         hard=quantized.HARD,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "zp", zp=200),
-            EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
-        ),
     ),
     max_rank=8,
     upstream=Upstream(

@@ -8,8 +8,7 @@ Source: ET-VK's q8ta_im2col.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +22,7 @@ from refsim.core.push import PushWords, int32
 from refsim.ops.base import conv, conv_cases, elementwise, epilogue
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, twins
+from refsim.ops.base.case_rule import CaseSlot, Made, rule, twins
 from refsim.ops.base.conv import (
     DILATION_H,
     DILATION_W,
@@ -48,11 +47,10 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
-@dataclass(frozen=True)
 class Params(conv.ConvParams):
     """The window and the input's zero point. The scales and the output's zero point are not used."""
 
-    where: ClassVar[str] = "q8ta_im2col"
+    where = "q8ta_im2col"
 
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
@@ -147,20 +145,16 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=no_padding,  # K is a multiple of 4, and so is the padded width
-    kernel=KernelSpec(
-        run=kernel, launch=launch, push=PUSH, spec=conv.SPEC, work_item=elementwise.column_work_item
-    ),
+    kernel=KernelSpec(kernel, launch, PUSH, conv.SPEC, elementwise.column_work_item),
     check=conv.check_words,
-    cases=CaseRule(
+    cases=rule(
         640,
         golden,
+        EXAMPLE,
+        dict(x=(1, 64, 56, 56)),
+        EXAMPLE.refused(ShapeError, "fill words", x=(1, 6, 7, 9)),
+        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
         hard=(twins(golden),),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 56, 56)),
-        refused=(
-            EXAMPLE.refused(ShapeError, "fill words", x=(1, 6, 7, 9)),
-            EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
-        ),
     ),
     min_rank=3,
     any_channels=False,

@@ -19,7 +19,6 @@ from refsim.core.lanes import add_dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.ops.base import epilogue, linear
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
@@ -66,13 +65,7 @@ def golden(slot: CaseSlot) -> Made:
     return linear.golden_params(slot), x, features
 
 
-EXAMPLE = Case(
-    "q8ta_linear",
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((6, 16), "4H4W")},
-    "4H4W",
-    features={"out_channels": 7, "bias": True},
-)
+EXAMPLE = linear.example("q8ta_linear", (6, 16), "4H4W", "4H4W", out_scale=0.05, out_zp=-4)
 
 OP = linear.operator(
     Params,

@@ -6,7 +6,6 @@ Source: ET-VK's q8ta_linear_gemv, which computes only row 0, whatever M is. Here
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -18,14 +17,12 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, W
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import epilogue, linear
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
 from refsim.ops.base.spec import Call, KernelSpec, Upstream
 
 
-@dataclass(frozen=True)
 class Params(linear.LinearParams):
     """As both linear operators."""
 
@@ -72,13 +69,7 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": (*lead, k)}, {"out_channels": min(slot.size(0, 40), most), "bias": slot.bias}
 
 
-EXAMPLE = Case(
-    "q8ta_linear_gemv",
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((1, 16), "4W")},
-    "4W",
-    features={"out_channels": 7, "bias": True},
-)
+EXAMPLE = linear.example("q8ta_linear_gemv", (1, 16), "4W", "4W", out_scale=0.05, out_zp=-4)
 
 OP = linear.operator(
     Params,

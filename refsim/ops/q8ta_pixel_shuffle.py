@@ -24,7 +24,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import f32, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, twins
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization, rule, twins
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
 from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
@@ -196,19 +196,15 @@ OP = OpSpec(
     define=define,
     out_shape=out_shape,
     padding=padding,
-    kernel=KernelSpec(
-        run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=elementwise.column_work_item
-    ),
-    cases=CaseRule(
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, elementwise.column_work_item),
+    cases=rule(
         1200,
         golden,
+        EXAMPLE,
+        dict(x=(1, 128, 56, 56)),
+        EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
+        EXAMPLE.refused(ParameterError, "upscale", upscale=0),
         hard=(twins(golden),),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 128, 56, 56)),
-        refused=(
-            EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
-            EXAMPLE.refused(ParameterError, "upscale", upscale=0),
-        ),
     ),
     affine=affine,
     min_rank=3,

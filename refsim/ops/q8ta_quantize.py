@@ -22,7 +22,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule
+from refsim.ops.base.case_rule import rule
 from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import OnDevice, Pad, Padding
 from refsim.ops.base.spec import Call, OpSpec, Upstream
@@ -92,18 +92,16 @@ OP = OpSpec(
     out_shape=elementwise.same_shape,
     padding=padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         1440,
         quantized.golden,
+        EXAMPLE,
+        dict(x=(1, 64, 112, 112)),
+        EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
+        EXAMPLE.refused(ParameterError, "qmin", qmin=0),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
         hard=quantized.HARD,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 64, 112, 112)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
-            EXAMPLE.refused(ParameterError, "qmin", qmin=0),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
-            EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
-        ),
     ),
     max_rank=8,
     upstream=Upstream(

@@ -21,12 +21,12 @@ from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
-    CaseRule,
     CaseSlot,
     Made,
     many,
     quantization,
     ranked_shape,
+    rule,
     twins,
 )
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
@@ -108,16 +108,14 @@ OP = elementwise.operator(
     define=define,
     affine=affine,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         1040,
         golden,
+        EXAMPLE,
+        dict(x=(1, 256, 56, 56)),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
         hard=(twins(golden), many(golden, MANY_IMAGE, "x")),
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-            EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
-        ),
     ),
     upstream=Upstream(
         elementwise.module("q8ta_relu_buffer", Params, "x"), defects=(FIRST_OF_FOUR_DIMS,), resizes=True

@@ -25,7 +25,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import flush, inv_scale, to_int8_added
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization, rule
 from refsim.ops.base.padding import Pad, Padding
 from refsim.ops.base.spec import Call, KernelSpec, OpSpec
 from refsim.ops.base.target import Target
@@ -117,12 +117,7 @@ def golden(slot: CaseSlot) -> Made:
     return params, {"x": shape}, {}
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(scale=0.02, zp=3),
-    {"x": ((6, 16), "W")},
-    "4H4W",
-)
+EXAMPLE = Case(Params.where, dict(scale=0.02, zp=3), {"x": ((6, 16), "W")}, "4H4W")
 
 OP = OpSpec(
     name=Params.where,
@@ -133,17 +128,15 @@ OP = OpSpec(
     define=define,
     out_shape=elementwise.same_shape,
     padding=padding,
-    kernel=KernelSpec(run=kernel, launch=launch, push=PUSH, spec=SPEC, work_item=work_item),
+    kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     check=check,
-    cases=CaseRule(
+    cases=rule(
         480,
         golden,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(64, 2048)),
-        refused=(
-            EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
-            EXAMPLE.refused(ParameterError, "zp", zp=128),
-            EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
-        ),
+        EXAMPLE,
+        dict(x=(64, 2048)),
+        EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
+        EXAMPLE.refused(ParameterError, "zp", zp=128),
+        EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
     ),
 )

@@ -138,6 +138,14 @@ class CaseRule:
         return None
 
 
+def rule(
+    spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any], *refused: ErrorCase,
+    hard: tuple[Hard, ...] = (), **draws: Any,
+) -> CaseRule:  # fmt: skip
+    """A `CaseRule`: ``bench`` changes the example; ``draws`` are ``constants`` and ``data``."""
+    return CaseRule(spread, make, example, example.changed(**bench), refused, hard, **draws)
+
+
 #: A random case has the number of one of so many slots: every residue of three dims, with every style.
 SLOTS = 1 << 10
 SEEDS = 1 << 31

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -201,7 +202,7 @@ def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tu
 
 
 def define_conv(
-    epilogue: Epilogue, params: ConvParams, target: Target, x: np.ndarray, consts: Any
+    epilogue: Epilogue, params: ConvParams, target: Target, x: np.ndarray, **consts: Any
 ) -> np.ndarray:
     """A convolution with weights in rows of taps: (N, OC, OH, OW), leading dims as the input's."""
     shape = shape_for(params, x.shape, len(consts["weight"]), None)
@@ -394,6 +395,7 @@ def operator(params: Any, kind: WindowKind = ANY, **own: Any) -> OpSpec:
     """A convolution: what all of them have in common, and what is its own."""
     shared: dict[str, Any] = {
         "name": params.where,
+        "define": own.get("define") or partial(define_conv, own["epilogue"]),
         "family": Family.DEPTHWISE if kind.depthwise else Family.CONVOLUTION,
         "args": args(kind),
         "params": params,

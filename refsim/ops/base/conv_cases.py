@@ -9,7 +9,7 @@ from typing import Any
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.rng import Rng
-from refsim.ops.base import route_cases
+from refsim.ops.base import case_rule, route_cases
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import (
     MANY_COLUMNS,
@@ -67,12 +67,10 @@ def refused(case: Case) -> tuple[ErrorCase, ...]:
 
 def rule(
     kind: WindowKind, spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any],
-    refused: tuple[ErrorCase, ...], constants: Constants = constants,
+    *refused: ErrorCase, constants: Constants = constants,
 ) -> CaseRule:  # fmt: skip
     """The cases of a convolution; ``bench`` changes its example."""
-    return CaseRule(
-        spread, make, example, example.changed(**bench), refused, hard(make, kind), constants=constants
-    )
+    return case_rule.rule(spread, make, example, bench, *refused, hard=hard(make, kind), constants=constants)
 
 
 def golden_window(slot: CaseSlot) -> dict[str, Any]:

@@ -17,10 +17,11 @@ import numpy as np
 from refsim.core.layout import WIDTH_PACKED, Layout
 from refsim.core.push import flags, float32, int32
 from refsim.ops.base import epilogue, linear, quantized
-from refsim.ops.base.arg import Arg
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization
-from refsim.ops.base.spec import Call
+from refsim.ops.base.padding import no_padding
+from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.base.target import Target
+from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,7 @@ class FloatLinearParams:
         quantized.check(self)
 
 
-def args(layout: Layout) -> tuple[Arg, ...]:
-    """The arguments in serialized order, for an input in this layout."""
-    return epilogue.args((layout,), (WIDTH_PACKED,), (), floats=True)
-
-
-def define(
-    params: FloatLinearParams, target: Target, x: np.ndarray, consts: Mapping[str, np.ndarray]
-) -> np.ndarray:
+def define(params: FloatLinearParams, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:
     """float32 (..., N) of int8 (..., K)."""
     return finished(params, target, linear.products(x, consts["weight"]), consts)
 
@@ -80,6 +74,17 @@ def epilogue_words(call: Call) -> dict[str, Any]:
     p = call.params
     has_bias = call.consts["bias"] is not None
     return {"IN_ZP": p.in_zp, "IN_SCALE": np.float32(p.in_scale), "FLAGS": call_flags(call.target, has_bias)}
+
+
+def operator(params: Any, layout: Layout, **own: Any) -> OpSpec:
+    """Such an operator, for an input in this layout."""
+    shared: dict[str, Any] = {
+        "family": Family.FLOAT_LINEAR,
+        "args": epilogue.args((layout,), (WIDTH_PACKED,), (), floats=True),
+        "define": define,
+        "padding": no_padding,
+    }
+    return linear.operator(params, **shared | own)
 
 
 def golden(slot: CaseSlot) -> Made:

@@ -16,7 +16,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
-from refsim.ops.base import epilogue, quantized, route_cases
+from refsim.ops.base import case_rule, epilogue, quantized, route_cases
 from refsim.ops.base.arg import Arg
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, TAILS, CaseRule, CaseSlot, Hard, Made, quantization, twins
@@ -221,6 +221,12 @@ def hard(make: Callable[[CaseSlot], Made], rows: bool = True) -> tuple[Hard, ...
 # --- what an operator says -------------------------------------------------------------------------------
 
 
+def example(op: str, shape: tuple[int, ...], layout: str, out: str, **params: float) -> Case:
+    """A few rows; ``params`` beside scale and zero point of the input."""
+    given = {"in_scale": 0.02, "in_zp": 3, **params}
+    return Case(op, given, {"x": (shape, layout)}, out, features={"out_channels": 7, "bias": True})
+
+
 def rule(
     make: Callable[[CaseSlot], Made],
     example: Case,
@@ -229,9 +235,7 @@ def rule(
     rows: bool = True,
 ) -> CaseRule:
     """The cases of a linear operator. ``bench`` are changes of its example; ``rows``: it takes more than one."""
-    return CaseRule(
-        960, make, example, example.changed(**bench), refused, hard(make, rows), constants=constants
-    )
+    return case_rule.rule(960, make, example, bench, *refused, hard=hard(make, rows), constants=constants)
 
 
 def operator(params: Any, **own: Any) -> OpSpec:

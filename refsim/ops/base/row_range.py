@@ -31,7 +31,7 @@ from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, clamp, flush, round_half
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY, CaseRule, CaseSlot, Hard, Made, shape4
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, shape4
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.target import Target
@@ -226,18 +226,16 @@ def operator(name: str, out: Arg, **own: Any) -> OpSpec:
         str(out.layouts[0]),
         features={"scale": 0.05},
     )
-    cases = CaseRule(
+    cases = rule(
         320,
         golden,
+        example,
+        dict(block=(1, 2048), x=(128, 2048)),
+        example.refused(ShapeError, "block is not a row", block=(1, 32)),
+        example.refused(ParameterError, "no range of int8", qmin=-129),
+        example.refused(ParameterError, "keepdim", keepdim=True),
+        example.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
         hard=HARD,
-        example=example,
-        bench=example.changed(block=(1, 2048), x=(128, 2048)),
-        refused=(
-            example.refused(ShapeError, "block is not a row", block=(1, 32)),
-            example.refused(ParameterError, "no range of int8", qmin=-129),
-            example.refused(ParameterError, "keepdim", keepdim=True),
-            example.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
-        ),
     )
     return OpSpec(
         name=name,

@@ -20,7 +20,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import check_scale, f32, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import CaseRule, CaseSlot, Made, quantization, ranked_shape
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization, ranked_shape, rule
 from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
 
@@ -106,16 +106,14 @@ OP = elementwise.operator(
     serialized="",
     define=define,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=CaseRule(
+    cases=rule(
         1040,
         golden,
-        example=EXAMPLE,
-        bench=EXAMPLE.changed(x=(1, 256, 56, 56)),
-        refused=(
-            EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
-            EXAMPLE.refused(ParameterError, "slope", slope=0.0),
-            EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
-        ),
+        EXAMPLE,
+        dict(x=(1, 256, 56, 56)),
+        EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        EXAMPLE.refused(ParameterError, "slope", slope=0.0),
+        EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
     ),
     upstream=Upstream(resizes=True),
 )
