@@ -9,15 +9,15 @@ from typing import Any
 
 from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED, C, H, W
 from refsim.partition.nodes import argument, dtype_of, is_node, is_single_tensor, numel_of, shape_of
-from refsim.partition.repset import (
+from refsim.partition.repset.constants import (
     ANY_STORAGE,
     ANY_TEXTURE,
     CHANNELS_PACKED_TEXTURE,
     CONTIGUOUS_BUFFER,
     HEIGHT_PACKED_TEXTURE,
     NO_STORAGE,
-    TensorRepSet,
 )
+from refsim.partition.repset.sets import TensorRepSet
 
 Sets = TensorRepSet | list[TensorRepSet]
 _PACKED = {W: WIDTH_PACKED, H: HEIGHT_PACKED, C: CHANNELS_PACKED}

@@ -33,7 +33,7 @@ from refsim.partition.nodes import (
     tensors_of,
 )
 from refsim.partition.refusal import Refusal, refuse
-from refsim.partition.repset import (
+from refsim.partition.repset.constants import (
     ANY_BUFFER,
     ANY_STORAGE,
     ANY_STORAGE_INCL_PACKED_INT8,
@@ -46,11 +46,10 @@ from refsim.partition.repset import (
     PACKED_INT8_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
     WIDTH_PACKED_TEXTURE,
-    OpRepSets,
-    TensorRepSet,
-    TensorRepSetList,
     int8_buffer,
 )
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import TensorRepSet, TensorRepSetList
 
 Sets = TensorRepSet | list[TensorRepSet]
 Dtypes = frozenset[str]

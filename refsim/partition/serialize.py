@@ -23,8 +23,7 @@ from refsim.ops.base.registry import OPS
 from refsim.partition.fx_program import FxProgram, Operator
 from refsim.partition.nodes import GETITEM, is_number, is_tensor, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import REPR
-from refsim.partition.repset import Storage, TensorRepr
-from refsim.partition.repset.sets import DEFAULT_REPR
+from refsim.partition.repset.sets import DEFAULT_REPR, Storage, TensorRepr
 
 VERSION = "0"
 _CODES = {row.name: code for code, row in BY_DELEGATE_CODE.items() if row.computed}

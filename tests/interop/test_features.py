@@ -12,7 +12,7 @@ from executorch.exir.dialects._ops import ops as exir_ops
 
 from refsim.partition.features import ALL, FEATURES, Features
 from refsim.partition.nodes import GETITEM
-from refsim.partition.repset import TensorRepSetList
+from refsim.partition.repset.sets import TensorRepSetList
 
 from .test_repset import same
 

@@ -17,7 +17,8 @@ from refsim.partition.lower import LoweredDelegate, lower
 from refsim.partition.nodes import CLONE, CLONE_DIM_ORDER, VIEW_COPY, target_name
 from refsim.partition.passes import tag_layouts
 from refsim.partition.passes.tag_layouts import REPR
-from refsim.partition.repset import ANY_STORAGE, Storage, TensorRepr
+from refsim.partition.repset.constants import ANY_STORAGE
+from refsim.partition.repset.sets import Storage, TensorRepr
 
 from .identities import BEHIND, CLONES
 from .networks import NETWORKS, program

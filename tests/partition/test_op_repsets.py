@@ -8,7 +8,7 @@ import pytest
 
 from refsim.core.errors import GraphError
 from refsim.core.layout import layout
-from refsim.partition.repset import (
+from refsim.partition.repset.constants import (
     ANY_BUFFER,
     ANY_STORAGE,
     ANY_STORAGE_INCL_PACKED_INT8,
@@ -22,13 +22,9 @@ from refsim.partition.repset import (
     PACKED_INT8_BUFFER,
     PACKED_INT8_CHANNELS_PACKED_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
-    WIDTH_PACKED_TEXTURE,
-    OpRepSets,
-    Storage,
-    TensorRepr,
-    TensorRepSet,
-    TensorRepSetList,
 )
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import Storage, TensorRepr, TensorRepSet, TensorRepSetList
 
 from .fake import call, list_node, tensor_node
 
@@ -43,25 +39,6 @@ def unary(sets: TensorRepSet, out: TensorRepSet | None = None) -> OpRepSets:
 def binary(ins: TensorRepSet | list[TensorRepSet], out: TensorRepSet, *more: object) -> OpRepSets:
     node = call("binary", [tensor_node(SHAPE), tensor_node(SHAPE), *more], SHAPE)
     return OpRepSets(TensorRepSetList(ins), TensorRepSetList(out), node)
-
-
-def test_one_declared_set_syncs_everything() -> None:
-    sets = binary(ANY_TEXTURE, ANY_TEXTURE)
-    assert sets.sync_args_repr and sets.sync_outs_repr and sets.sync_primary_io_repr
-    assert sets.primary_arg_idx == 0 and not sets.any_is_empty()
-
-
-def test_declared_sets_of_their_own_are_not_synced() -> None:
-    sets = binary([CHANNELS_PACKED_TEXTURE, WIDTH_PACKED_TEXTURE], CHANNELS_PACKED_TEXTURE)
-    assert not sets.sync_args_repr and sets.sync_primary_io_repr
-    assert sets.get_arg_repset(1) == WIDTH_PACKED_TEXTURE
-
-
-def test_input_and_output_with_other_sets_are_not_synced() -> None:
-    sets = unary(PACKED_INT8_BUFFER, CHANNELS_PACKED_TEXTURE)
-    assert not sets.sync_primary_io_repr
-    assert sets.get_arg_repset(0) == PACKED_INT8_BUFFER
-    assert sets.get_out_repset(0) == CHANNELS_PACKED_TEXTURE
 
 
 def test_the_primary_argument_is_the_first_tensor_with_a_set() -> None:
@@ -127,29 +104,6 @@ def test_outputs_with_sets_of_their_own() -> None:
 # --- constraining ---
 
 
-def test_constraining_an_argument_moves_what_is_synced_with_it() -> None:
-    sets = binary(ANY_STORAGE, ANY_STORAGE, 1)
-    assert sets.try_constrain_with_arg_repset(0, CHANNELS_PACKED_TEXTURE)
-    for found in (sets.get_arg_repset(0), sets.get_arg_repset(1), sets.get_out_repset(0)):
-        assert found == CHANNELS_PACKED_TEXTURE
-
-
-def test_constraining_to_the_same_or_to_nothing_does_nothing() -> None:
-    sets = unary(ANY_TEXTURE)
-    assert not sets.try_constrain_with_arg_repset(0, ANY_TEXTURE)
-    assert not sets.try_constrain_with_arg_repset(0, PACKED_INT8_BUFFER)
-    assert not sets.try_constrain_with_out_repset(ANY_TEXTURE)
-    assert not sets.try_constrain_with_out_repset(PACKED_INT8_BUFFER)
-    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_TEXTURE
-
-
-def test_an_argument_that_is_not_synced_moves_nothing() -> None:
-    sets = binary([ANY_TEXTURE, ANY_STORAGE], ANY_TEXTURE)
-    assert sets.try_constrain_with_arg_repset(1, WIDTH_PACKED_TEXTURE)
-    assert sets.get_arg_repset(1) == WIDTH_PACKED_TEXTURE
-    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_TEXTURE
-
-
 def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
     """The packed dim is synced, not the layout: no transition is needed for any of the three."""
     sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
@@ -160,31 +114,6 @@ def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
     args, outs = sets.pick_representations()
     assert [args.memory_layout(i) for i in (0, 1)] == [layout("4W4C"), layout("4C1W")]
     assert outs[0] == TensorRepr(Storage.BUFFER, layout("CONV2D"))
-
-
-def test_a_packed_dim_that_the_rest_has_given_up_is_out_of_reach() -> None:
-    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
-    assert sets.try_constrain_with_arg_repset(0, PACKED_INT8_4W4C_BUFFER)
-    assert not sets.try_constrain_with_arg_repset(1, PACKED_INT8_4W_BUFFER)
-    assert not sets.try_constrain_with_out_repset(PACKED_INT8_4W_BUFFER)
-
-
-def test_constraining_an_output_reaches_back() -> None:
-    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
-    assert sets.try_constrain_with_out_repset(PACKED_INT8_4C1W_BUFFER)
-    assert sets.get_arg_repset(0) == sets.get_arg_repset(1) == PACKED_INT8_CHANNELS_PACKED_BUFFER
-    free = unary(PACKED_INT8_BUFFER, ANY_TEXTURE)
-    assert free.try_constrain_with_out_repset(CHANNELS_PACKED_TEXTURE)
-    assert free.get_arg_repset(0) == PACKED_INT8_BUFFER
-
-
-def test_a_source_with_layouts_that_the_output_lacks_still_constrains() -> None:
-    """Only what is common counts: textures of the source that this operator never had do no harm."""
-    sets = unary(TensorRepSet((), {layout("W")}))
-    assert not sets.try_constrain_with_arg_repset(0, CHANNELS_PACKED_TEXTURE)
-    sets = unary(TensorRepSet({layout("W")}, {layout("W")}))
-    assert sets.try_constrain_with_arg_repset(0, ANY_TEXTURE)
-    assert sets.get_out_repset(0) == WIDTH_PACKED_TEXTURE
 
 
 def test_synced_tensors_that_pack_different_dims_are_an_error() -> None:

@@ -31,15 +31,9 @@ from refsim.partition.nodes import (
     target_name,
     tensors_of,
 )
-from refsim.partition.repset import (
-    ANY_STORAGE,
-    ANY_STORAGE_INCL_PACKED_INT8,
-    OpRepSets,
-    TensorRepr,
-    TensorRepSet,
-    TensorRepSetList,
-    make_tensor_repset,
-)
+from refsim.partition.repset.constants import ANY_STORAGE, ANY_STORAGE_INCL_PACKED_INT8
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import TensorRepr, TensorRepSet, TensorRepSetList, make_tensor_repset
 
 #: How many nodes' readers one search looks at. Without a bound, graphs with many branches take forever.
 TRACE_BUDGET = 64

@@ -169,10 +169,6 @@ class TensorRepSet:
         )
         return first, second
 
-    def has_same_packed_dim_info_set(self, other: TensorRepSet) -> bool:
-        """Whether both give the same packed dims per storage type; an empty set agrees with any."""
-        return self.is_empty() or other.is_empty() or self.packed_dim_infos() == other.packed_dim_infos()
-
     def has_compatible_packed_dim_info_set(self, other: TensorRepSet) -> bool:
         """Whether every packed dim of ``other`` occurs here in the same storage type."""
         pairs = zip(self.packed_dim_infos(), other.packed_dim_infos(), strict=True)
