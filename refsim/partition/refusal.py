@@ -54,5 +54,13 @@ class Refusal:
         return f"{self.node} ({self.operator}): {CODES[self.code]}{detail}"
 
 
+class Refused(Exception):
+    """A refusal that ends the search of a pattern."""
+
+    def __init__(self, code: str, node: Any, detail: str = "") -> None:
+        super().__init__(code, node, detail)
+        self.refusal = refuse(code, node, detail)
+
+
 def refuse(code: str, node: Any, detail: str = "") -> Refusal:
     return Refusal(code, str(node), target_name(node), detail)

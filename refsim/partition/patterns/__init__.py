@@ -3,8 +3,8 @@
 A module has
 
 - ``ANCHORS``, the ATen operators that it looks at;
-- ``find(program, node)``: a `Match`; a `Refusal` if the node is quantized, but not in a way that a kernel can run; None
-  for a float node;
+- ``find(program, node)``: a `Match`; None for a float node. It raises `Refused` if the node is quantized, but not in a
+  way that a kernel can run;
 - ``fuse(program, match)``, which makes the new node. Whatever read the quantize reads that node from then on.
 """
 
@@ -32,7 +32,7 @@ from refsim.partition.patterns import (
     weight_only,
 )
 from refsim.partition.patterns._match import Match
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refusal, Refused
 
 
 class Pattern(Protocol):
@@ -41,7 +41,7 @@ class Pattern(Protocol):
     @property
     def ANCHORS(self) -> tuple[str, ...]: ...
 
-    def find(self, program: FxProgram, node: fx.Node) -> Match | Refusal | None: ...
+    def find(self, program: FxProgram, node: fx.Node) -> Match | None: ...
 
     def fuse(self, program: FxProgram, match: Match) -> fx.Node: ...
 
@@ -57,20 +57,23 @@ for _module in MODULES:
 def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | Refusal] | None:
     """The pattern that a node is the anchor of, and what it says; None for a node of no pattern."""
     for pattern in PATTERNS.get(target_name(node), ()):
-        found = pattern.find(program, node)
-        if found is not None:
-            return pattern, found if isinstance(found, Refusal) else _ranked(found)
+        try:
+            found = pattern.find(program, node)
+            if found is not None:
+                return pattern, _ranked(found)
+        except Refused as refused:
+            return pattern, refused.refusal
     return None
 
 
-def _ranked(match: Match) -> Match | Refusal:
-    """The match, with a note where upstream's kernel takes fewer dims; a refusal if it may not be."""
+def _ranked(match: Match) -> Match:
+    """The match, with a note where upstream's kernel takes fewer dims. Raises Refused if it may not be."""
     if NOT_FUSED in match.anchor.meta:
-        return refuse("runtime", match.anchor, match.anchor.meta[NOT_FUSED])
+        raise Refused("runtime", match.anchor, match.anchor.meta[NOT_FUSED])
     most = OPS[match.operator].max_rank
     rank = max(len(shape_of(item.node)) for item in (match.output, *match.inputs))
     if rank > most:
-        return refuse("high-dim", match.anchor, f"got {rank}, need at most {most}")
+        raise Refused("high-dim", match.anchor, f"got {rank}, need at most {most}")
     if prod(shape_of(match.output.node)[:-4]) > 1:
         return replace(match, notes=(*match.notes, FIRST_OF_FOUR_DIMS.note))
     return match

@@ -24,7 +24,7 @@ from refsim.partition.nodes import (
     is_node,
     only_user,
 )
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 INT8_RANGE = (-128, 127)
 _IDENTITIES = (CLONE, CLONE_DIM_ORDER)
@@ -78,39 +78,33 @@ class Match:
     sources: tuple[fx.Node, ...] = ()
 
 
-def quantized(node: Any, name: str, anchor: fx.Node, code: str) -> Quantized | Refusal:
-    """The parameters of a quantize or dequantize (``name``); a refusal of ``anchor`` with ``code`` for another node."""
+def quantized(node: Any, name: str, anchor: fx.Node, code: str) -> Quantized:
+    """The parameters of a quantize or dequantize (``name``). Raises Refused with ``code`` for another node."""
     if not calls(node, name, _BY_TENSOR[name]):
-        return refuse(code, anchor, f"got {node}" if is_node(node) else f"got {node!r}")
+        raise Refused(code, anchor, f"got {node}" if is_node(node) else f"got {node!r}")
     source, scale, zp, low, high = node.args[:5]
     if not isinstance(scale, float | int) or not isinstance(zp, int):
-        return refuse(code, anchor, f"{node} has parameters that change between runs")
+        raise Refused(code, anchor, f"{node} has parameters that change between runs")
     if (low, high) != INT8_RANGE or str(argument(node, 5)) != "torch.int8":
-        return refuse("quant-range", anchor, f"{node}: got {low} to {high} as {argument(node, 5)}")
+        raise Refused("quant-range", anchor, f"{node}: got {low} to {high} as {argument(node, 5)}")
     return Quantized(node, source, float(scale), zp)
 
 
-def quantized_inputs(anchor: fx.Node, count: int) -> tuple[Quantized, ...] | Refusal | None:
-    """The first ``count`` arguments, all dequantized; None if none is, a refusal if some are not usable."""
-    found = []
+def quantized_inputs(anchor: fx.Node, count: int) -> tuple[Quantized, ...] | None:
+    """The first ``count`` arguments, all dequantized; None if none is. Raises Refused if some are not usable."""
     args = [argument(anchor, index) for index in range(count)]
     if not any(calls(arg, DEQUANTIZE) for arg in args):
         return None
-    for arg in args:
-        item = quantized(arg, DEQUANTIZE, anchor, "input-float")
-        if isinstance(item, Refusal):
-            return item
-        found.append(item)
-    return tuple(found)
+    return tuple(quantized(arg, DEQUANTIZE, anchor, "input-float") for arg in args)
 
 
 def quantized_output(
     anchor: fx.Node, tail: Sequence[str] = ()
-) -> tuple[Quantized, fx.Node | None, list[fx.Node]] | Refusal:
+) -> tuple[Quantized, fx.Node | None, list[fx.Node]]:
     """The quantize behind ``anchor``, the relu in front of it if there is one, and all nodes between the two.
 
     ``tail`` names the operators that may stand between, each at most once and in this order. Each node must have a
-    single user.
+    single user. Raises Refused if there is no such quantize.
     """
     passed: list[fx.Node] = []
     current = only_user(anchor)
@@ -120,10 +114,8 @@ def quantized_output(
             current = only_user(current)
     if current is None:
         last = passed[-1] if passed else anchor
-        return refuse("output-float", anchor, f"{last} has {len(last.users)} users")
+        raise Refused("output-float", anchor, f"{last} has {len(last.users)} users")
     found = quantized(current, QUANTIZE, anchor, "output-float")
-    if isinstance(found, Refusal):
-        return found
     return found, next((node for node in passed if calls(node, RELU)), None), passed
 
 

@@ -11,7 +11,7 @@ from torch import fx
 
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, DEQUANTIZE_PER_CHANNEL, calls, dtype_of, target_name
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 ALIGNMENT = 4
 #: Operators that move elements: they act on values, scales and zero points alike.
@@ -41,24 +41,24 @@ class Weight:
         return Weight(self.name, move(self.values), move(self.scales), self.nodes)
 
 
-def read_weight(program: FxProgram, node: fx.Node, anchor: fx.Node) -> Weight | Refusal:
-    """The weight that ``node`` stands for; a refusal of ``anchor`` if it is none that a kernel takes."""
+def read_weight(program: FxProgram, node: fx.Node, anchor: fx.Node) -> Weight:
+    """The weight that ``node`` stands for. Raises Refused, of ``anchor``, if it is none that a kernel takes."""
     if not program.is_constant(node):
-        return refuse("weight-not-constant", anchor, f"got {node}")
+        raise Refused("weight-not-constant", anchor, f"got {node}")
     moves: list[fx.Node] = []
     current = node
     while target_name(current) in MOVES:
         moves.append(current)
         current = current.args[0]
     if not calls(current, DEQUANTIZE, DEQUANTIZE_PER_CHANNEL):
-        return refuse("weight-float", anchor, f"got {current}")
+        raise Refused("weight-float", anchor, f"got {current}")
     source = current.args[0]
     values = program.constant(source)
     if values is None or values.dtype != torch.int8:
-        return refuse("weight-float", anchor, f"{current} reads {dtype_of(source)}, not int8")
+        raise Refused("weight-float", anchor, f"{current} reads {dtype_of(source)}, not int8")
     scales, zero_points = (_per_element(program, current, position, values) for position in (1, 2))
     if zero_points.any():
-        return refuse("weight-zero-point", anchor, f"got {int(zero_points.abs().max())}")
+        raise Refused("weight-zero-point", anchor, f"got {int(zero_points.abs().max())}")
     weight = Weight(str(source), values, scales.to(torch.float32), (*moves, current))
     for move in reversed(moves):
         weight = weight.moved(partial(moved_by, move))
@@ -85,7 +85,7 @@ def _per_element(program: FxProgram, node: fx.Node, position: int, values: torch
     return tensor.reshape(shape).expand(values.shape)
 
 
-def pack_rows(program: FxProgram, rows: Weight, kind: str, anchor: fx.Node) -> tuple[fx.Node, ...] | Refusal:
+def pack_rows(program: FxProgram, rows: Weight, kind: str, anchor: fx.Node) -> tuple[fx.Node, ...]:
     """Constants of a weight with one output channel per row: values, sums, scales.
 
     Rows are padded to a multiple of 4 elements, sums and scales to a multiple of 4 channels, with zeros.
@@ -95,11 +95,9 @@ def pack_rows(program: FxProgram, rows: Weight, kind: str, anchor: fx.Node) -> t
 
 def pack(
     program: FxProgram, rows: Weight, values: torch.Tensor, kind: str, anchor: fx.Node
-) -> tuple[fx.Node, ...] | Refusal:
+) -> tuple[fx.Node, ...]:
     """Likewise, with ``values`` arranged for the kernel; ``rows``, with an output channel per row, gives the rest."""
-    refusal = check_rows(rows, anchor)
-    if refusal is not None:
-        return refusal
+    check_rows(rows, anchor)
     sums = rows.values.sum(dim=1, dtype=torch.int32)
     parts = {kind: values, "sums": sums, "scales": rows.scales[:, 0]}
     return tuple(
@@ -107,20 +105,19 @@ def pack(
     )
 
 
-def check_rows(rows: Weight, anchor: fx.Node) -> Refusal | None:
-    """One scale per output channel is what the kernels take."""
+def check_rows(rows: Weight, anchor: fx.Node) -> None:
+    """Raises Refused unless there is one scale per output channel, which is what the kernels take."""
     if (rows.scales != rows.scales[:, :1]).any():
-        return refuse("weight-axis", anchor, f"{rows.name} is quantized along its input channels")
-    return None
+        raise Refused("weight-axis", anchor, f"{rows.name} is quantized along its input channels")
 
 
-def read_bias(program: FxProgram, node: fx.Node | None, anchor: fx.Node) -> torch.Tensor | Refusal | None:
+def read_bias(program: FxProgram, node: fx.Node | None, anchor: fx.Node) -> torch.Tensor | None:
     """The bias, one float32 per output channel."""
     if node is None:
         return None
     value = program.constant(node)
     if value is None or value.dtype != torch.float32:
-        return refuse("bias-not-constant", anchor, f"got {node} ({dtype_of(node)})")
+        raise Refused("bias-not-constant", anchor, f"got {node} ({dtype_of(node)})")
     return value.reshape(-1)
 
 

@@ -21,22 +21,19 @@ from refsim.partition.patterns._match import (
     replace,
 )
 from refsim.partition.patterns.relu import NAME as INT8_RELU
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 ANCHORS = ("aten.add.Tensor",)
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     inputs = quantized_inputs(node, 2)
-    if inputs is None or isinstance(inputs, Refusal):
-        return inputs
-    out = quantized_output(node, (RELU,))
-    if isinstance(out, Refusal):
-        return out
-    output, relu, _passed = out
+    if inputs is None:
+        return None
+    output, relu, _passed = quantized_output(node, (RELU,))
     alpha = _alpha(node)
     if is_node(alpha):
-        return refuse("arguments", node, f"alpha is {alpha}, not a number")
+        raise Refused("arguments", node, f"alpha is {alpha}, not a number")
     notes = []
     if relu is not None and not _clamps(output.zp):
         notes.append(f"the relu follows as {INT8_RELU}")

@@ -26,7 +26,7 @@ from refsim.partition.patterns._weights import (
     read_bias,
     read_weight,
 )
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 ANCHORS = ("aten.convolution.default",)
 _RANK = 4
@@ -50,23 +50,14 @@ class ConvArguments:
         return cls(*values)
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     inputs = quantized_inputs(node, 1)
-    if inputs is None or isinstance(inputs, Refusal):
-        return inputs
-    out = quantized_output(node, (RELU,))
-    if isinstance(out, Refusal):
-        return out
-    output, relu, _passed = out
+    if inputs is None:
+        return None
+    output, relu, _passed = quantized_output(node, (RELU,))
     weight = read_weight(program, node.args[1], node)
-    if isinstance(weight, Refusal):
-        return weight
-    bias = read_bias(program, argument(node, 2), node)
-    if isinstance(bias, Refusal):
-        return bias
-    refusal = _unsupported(node, weight, ConvArguments.of(node))
-    if refusal is not None:
-        return refusal
+    read_bias(program, argument(node, 2), node)
+    _check(node, weight, ConvArguments.of(node))
     absorbed = (node, inputs[0].node, *weight.nodes, *([relu] if relu is not None else []))
     return Match(f"q8ta_{_kind(weight, ConvArguments.of(node))}", node, absorbed, output, inputs, relu)
 
@@ -75,7 +66,6 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
     node, given = match.anchor, ConvArguments.of(match.anchor)
     weight = read_weight(program, node.args[1], node)
-    assert isinstance(weight, Weight)
     rows = _rows(weight, given)
     height, width = weight.values.shape[2:]
     kind = match.operator.removeprefix("q8ta_")
@@ -83,7 +73,6 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     if kind == "conv2d_dw":
         values = weight.values.permute(2, 3, 1, 0).reshape(height, width, -1)
     constants = pack(program, rows, values, kind, node)
-    assert isinstance(constants, tuple)
     channels = shape_of(node)[-3]
     args = [
         source.source,
@@ -102,21 +91,21 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     return replace(program, match, args)
 
 
-def _unsupported(node: fx.Node, weight: Weight, given: ConvArguments) -> Refusal | None:
-    """Why no kernel computes the convolution, if so."""
+def _check(node: fx.Node, weight: Weight, given: ConvArguments) -> None:
+    """Raises Refused if no kernel computes the convolution."""
     if len(shape_of(node)) != _RANK or weight.values.ndim != _RANK:
-        return refuse("rank", node, f"got a weight of shape {list(weight.values.shape)}")
+        raise Refused("rank", node, f"got a weight of shape {list(weight.values.shape)}")
     if given.transposed and given.dilation != [1, 1]:
-        return refuse("dilation", node, f"got {given.dilation}")
+        raise Refused("dilation", node, f"got {given.dilation}")
     channels_in, channels_out = shape_of(node.args[0])[-3], shape_of(node)[-3]
     if _kind(weight, given) == "conv2d_dw":
         if channels_out % ALIGNMENT:
-            return refuse("out-channels", node, f"got {channels_out} channels, depthwise")
+            raise Refused("out-channels", node, f"got {channels_out} channels, depthwise")
     elif given.groups > 1:
         for code, count in (("in-channels", channels_in), ("out-channels", channels_out)):
             if count // given.groups % ALIGNMENT:
-                return refuse(code, node, f"got {count} channels in {given.groups} groups")
-    return check_rows(_rows(weight, given), node)
+                raise Refused(code, node, f"got {count} channels in {given.groups} groups")
+    check_rows(_rows(weight, given), node)
 
 
 def _kind(weight: Weight, given: ConvArguments) -> str:

@@ -17,7 +17,6 @@ from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import argument, shape_of, target_name
 from refsim.partition.patterns._int4 import Int4Weight, pack_values, read_grouped
 from refsim.partition.patterns._match import Match, Output, replace
-from refsim.partition.refusal import Refusal
 
 NAME = "embedding_q4gsw"
 PACKED, PLAIN = "quantized_decomposed.embedding_4bit.dtype", "aten.embedding.default"
@@ -25,7 +24,7 @@ ANCHORS = (PACKED, PLAIN)
 _STEP = 32  # ExecuTorch takes tables whose width is a multiple of it
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     weight = _read(program, node)
     if weight is None or weight.values.shape[1] % _STEP or len(shape_of(node)) > 4:
         return None

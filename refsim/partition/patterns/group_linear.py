@@ -20,7 +20,6 @@ from refsim.partition.nodes import (
     GETITEM,
     QUANTIZE_AFFINE,
     VIEW_COPY,
-    argument,
     calls,
     only_user,
     shape_of,
@@ -29,7 +28,7 @@ from refsim.partition.nodes import (
 from refsim.partition.patterns import linear
 from refsim.partition.patterns._match import INT8_RANGE, Match, Output, Quantized, operator
 from refsim.partition.patterns._weights import ALIGNMENT, MOVES, moved_by, pack_bias, padded, read_bias
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 ANCHORS = linear.ANCHORS
 OPERATOR = "linear_dq8ca_q4gsw"
@@ -61,29 +60,25 @@ class Groups:
         return self.values.shape[1] // self.scales.shape[1]
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
-    at, _weight_at, bias_at, _by_rows = linear.ARGUMENTS[target_name(node)]
-    rows = _rows(node, node.args[at])
-    if rows is None or isinstance(rows, Refusal):
-        return rows
+def find(program: FxProgram, node: fx.Node) -> Match | None:
+    product = linear.Product.of(node)
+    rows = _rows(node, product.x)
+    if rows is None:
+        return None
     weight = _groups(program, node)
-    if isinstance(weight, Refusal):
-        return weight
-    bias = read_bias(program, None if bias_at is None else argument(node, bias_at), node)
-    if isinstance(bias, Refusal):
-        return bias
+    bias = read_bias(program, product.bias, node)
     out, inner = weight.values.shape
     if bias is not None and bias.numel() not in (1, out):
-        return refuse("bias-not-constant", node, f"it has {bias.numel()} elements, need {out}")
+        raise Refused("bias-not-constant", node, f"it has {bias.numel()} elements, need {out}")
     if inner % _K_ALIGNMENT or shape_of(rows.source)[-1] != inner:
-        return refuse("in-channels", node, f"got {inner}, need a multiple of {_K_ALIGNMENT}")
+        raise Refused("in-channels", node, f"got {inner}, need a multiple of {_K_ALIGNMENT}")
     if weight.group % 4:
-        return refuse("weight-axis", node, f"groups of {weight.group}, need a multiple of 4")
+        raise Refused("weight-axis", node, f"groups of {weight.group}, need a multiple of 4")
     if out % ALIGNMENT:
-        return refuse("out-channels", node, f"got {out}")
+        raise Refused("out-channels", node, f"got {out}")
     shaped = _shaped(node, (*shape_of(rows.source)[:-1], out))
     if shaped is None:
-        return refuse("rows", node, f"{list(shape_of(rows.source))} becomes {list(shape_of(node))}")
+        raise Refused("rows", node, f"{list(shape_of(rows.source))} becomes {list(shape_of(node))}")
     end = _end(node, shaped)
     nodes = (*rows.nodes, node, *weight.nodes, *((end,) if end is not node else ()))
     return Match(OPERATOR, node, nodes, Output(end), (Quantized(rows.nodes[0], rows.source, 1.0, 0),))
@@ -91,9 +86,9 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:
     node = match.anchor
-    at, _weight_at, bias_at, _by_rows = linear.ARGUMENTS[target_name(node)]
-    rows, weight = _rows(node, node.args[at]), _groups(program, node)
-    assert isinstance(rows, Rows) and isinstance(weight, Groups)
+    product = linear.Product.of(node)
+    rows, weight = _rows(node, product.x), _groups(program, node)
+    assert rows is not None
     values, scales = weight.values, weight.scales
     sums = values.reshape(len(values), -1, weight.group).sum(2, dtype=torch.int32).t()
     args = (
@@ -105,7 +100,7 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
         program.add_constant(f"{weight.names[0]}_sums", padded(sums, 8)),
         program.add_constant(f"{weight.names[1]}_groups", padded(scales.t())),
         weight.group,
-        pack_bias(program, None if bias_at is None else argument(node, bias_at), len(values)),
+        pack_bias(program, product.bias, len(values)),
     )
     shaped = _shaped(node, (*shape_of(rows.source)[:-1], len(values)))
     assert shaped is not None
@@ -114,7 +109,7 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     return made
 
 
-def _rows(node: fx.Node, x: Any) -> Rows | Refusal | None:
+def _rows(node: fx.Node, x: Any) -> Rows | None:
     """The quantized activation behind ``x``; None if it is not quantized by torchao's operators."""
     view = x if calls(x, VIEW_COPY) else None
     dequantize = x if view is None else view.args[0]
@@ -122,52 +117,51 @@ def _rows(node: fx.Node, x: Any) -> Rows | Refusal | None:
         return None
     quantize, block, scale, zp, *kind = dequantize.args[:7]
     if not calls(quantize, QUANTIZE_AFFINE):
-        return refuse("row-scales", node, f"{dequantize} reads {quantize}")
+        raise Refused("row-scales", node, f"{dequantize} reads {quantize}")
     source = quantize.args[0]
     row = [*(1 for _ in shape_of(source)[:-1]), shape_of(source)[-1]]
     same = list(quantize.args[1:7]) == [block, scale, zp, *kind]
     chosen = calls(scale, GETITEM) and calls(zp, GETITEM) and (scale.args[1], zp.args[1]) == (0, 1)
     choose = scale.args[0] if chosen else None
     if not same or choose is None or zp.args[0] is not choose or not calls(choose, CHOOSE_QPARAMS_AFFINE):
-        return refuse("row-scales", node, f"got {scale}, {zp}")
+        raise Refused("row-scales", node, f"got {scale}, {zp}")
     if choose.args[0] is not source or list(block) != row or list(choose.args[2]) != row:
-        return refuse("row-scales", node, f"got blocks of {list(block)}, need {row}")
+        raise Refused("row-scales", node, f"got blocks of {list(block)}, need {row}")
     if str(kind[0]) != "torch.int8" or tuple(kind[1:3]) != INT8_RANGE:
-        return refuse("quant-range", node, f"{quantize}: got {kind[1:3]} as {kind[0]}")
+        raise Refused("quant-range", node, f"{quantize}: got {kind[1:3]} as {kind[0]}")
     views = () if view is None else (view,)
     return Rows(source, scale, zp, (dequantize, quantize, *views))
 
 
-def _groups(program: FxProgram, node: fx.Node) -> Groups | Refusal:
+def _groups(program: FxProgram, node: fx.Node) -> Groups:
     """The weight, a row of values and of scales for each output."""
-    _at, weight_at, _bias_at, by_rows = linear.ARGUMENTS[target_name(node)]
-    current = node.args[weight_at]
+    _x, current, _bias, by_rows = linear.Product.of(node)
     if not program.is_constant(current):
-        return refuse("weight-not-constant", node, f"got {current}")
+        raise Refused("weight-not-constant", node, f"got {current}")
     moves: list[fx.Node] = []
     while target_name(current) in MOVES:
         moves.append(current)
         current = current.args[0]
     if not calls(current, DEQUANTIZE_AFFINE):
-        return refuse("weight-float", node, f"got {current}")
+        raise Refused("weight-float", node, f"got {current}")
     source, block, scale, zp, _dtype, *bounds = current.args[:7]
     values, scales, zeros = (program.constant(item) for item in (source, scale, zp))
     if values is None or values.dtype != torch.int8 or values.ndim != 2:
-        return refuse("weight-float", node, f"{current} reads {source}, no int8 matrix")
+        raise Refused("weight-float", node, f"{current} reads {source}, no int8 matrix")
     if zeros is not None and zeros.any():
-        return refuse("weight-zero-point", node, f"got {int(zeros.abs().max())}")
+        raise Refused("weight-zero-point", node, f"got {int(zeros.abs().max())}")
     if tuple(bounds) != (int4.QMIN, int4.QMAX) or values.min() < int4.QMIN or values.max() > int4.QMAX:
-        return refuse("quant-range", node, f"{current}: got {list(bounds)}")
+        raise Refused("quant-range", node, f"{current}: got {list(bounds)}")
     groups = (len(values), -(-values.shape[1] // int(block[1])))
     if int(block[0]) != 1 or scales is None or scales.numel() != groups[0] * groups[1]:
-        return refuse("weight-axis", node, f"blocks of {list(block)}")
+        raise Refused("weight-axis", node, f"blocks of {list(block)}")
     # what a view or a transposition does to the values must leave a matrix of outputs by inputs, or its transpose
     moved = values
     for move in reversed(moves):
         moved = partial(moved_by, move)(moved)
     want = values if by_rows else values.t()
     if moved.shape != want.shape or not torch.equal(moved, want):
-        return refuse("weight-axis", node, f"{current} is moved before {node}")
+        raise Refused("weight-axis", node, f"{current} is moved before {node}")
     scales = scales.to(torch.float32).reshape(groups).contiguous()
     return Groups(values.contiguous(), scales, (str(source), str(scale)), (*moves, current))
 

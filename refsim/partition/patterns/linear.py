@@ -12,6 +12,7 @@ q8ta_linear by then, and its second and third arguments describe its own input.
 from __future__ import annotations
 
 from math import prod
+from typing import Any, NamedTuple
 
 from torch import fx
 
@@ -45,10 +46,26 @@ from refsim.partition.patterns._weights import (
     read_bias,
     read_weight,
 )
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 #: The operator whose output is float.
 HEAD = "linear_q8ta_q8csw"
+
+
+class Product(NamedTuple):
+    """The operands of a matrix product. ``by_rows``: the weight is (out, in)."""
+
+    x: Any
+    weight: Any
+    bias: Any
+    by_rows: bool
+
+    @classmethod
+    def of(cls, node: fx.Node) -> Product:
+        x, weight, bias, by_rows = ARGUMENTS[target_name(node)]
+        return cls(node.args[x], node.args[weight], None if bias is None else argument(node, bias), by_rows)
+
+
 #: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
 ARGUMENTS = {
     "aten.linear.default": (0, 1, 2, True),
@@ -59,33 +76,27 @@ ARGUMENTS = {
 ANCHORS = tuple(ARGUMENTS)
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
-    at, _weight_at, bias_at, _transposed = ARGUMENTS[target_name(node)]
-    x = node.args[at]
+def find(program: FxProgram, node: fx.Node) -> Match | None:
+    x, _weight, bias_node, _by_rows = Product.of(node)
     view = x if calls(x, VIEW_COPY) else None
     source_node = view.args[0] if view is not None else x
     if not calls(source_node, DEQUANTIZE, DEQUANTIZE_BY_TENSOR):
         return None
     source = quantized(source_node, DEQUANTIZE, node, "input-float")
-    if isinstance(source, Refusal):
-        return source
-    out = quantized_output(node, (VIEW_COPY, RELU))
-    if isinstance(out, Refusal) and out.code != "output-float":
-        return out
-    output, relu, passed = _float_output(node, source) if isinstance(out, Refusal) else out
+    output: Output
+    try:
+        output, relu, passed = quantized_output(node, (VIEW_COPY, RELU))
+    except Refused as refused:
+        if refused.refusal.code != "output-float":
+            raise
+        output, relu, passed = _float_output(node, source)
     weight = _read(program, node)
-    if isinstance(weight, Refusal):
-        return weight
-    bias = read_bias(program, None if bias_at is None else argument(node, bias_at), node)
-    if isinstance(bias, Refusal):
-        return bias
+    bias = read_bias(program, bias_node, node)
     if node.kwargs:
-        return refuse("arguments", node, ", ".join(f"{k}={v}" for k, v in node.kwargs.items()))
-    refusal = _unsupported(weight, source, output, node, None if bias is None else bias.numel())
-    if refusal is not None:
-        return refusal
+        raise Refused("arguments", node, ", ".join(f"{k}={v}" for k, v in node.kwargs.items()))
+    _check(weight, source, output, node, None if bias is None else bias.numel())
     absorbed = (node, source.node, *([view] if view is not None else []), *passed, *weight.nodes)
-    if isinstance(out, Refusal):
+    if not isinstance(output, Quantized):
         return Match(HEAD, node, absorbed, output, (source,), notes=(OPS[HEAD].upstream.if_quantized or "",))
     rows = shape_of(source.source)[:-1]
     if rows and rows[-1] != 1:
@@ -96,18 +107,13 @@ def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:
     (source,) = match.inputs
-    bias_at = ARGUMENTS[target_name(match.anchor)][2]
     weight = _read(program, match.anchor)
-    assert isinstance(weight, Weight)
-    constants = pack_rows(program, weight, "linear", match.anchor)
-    assert isinstance(constants, tuple)
-    bias = None if bias_at is None else argument(match.anchor, bias_at)
     args = (
         source.source,
         *source.parameters,
-        *constants,
+        *pack_rows(program, weight, "linear", match.anchor),
         *match.output.parameters,
-        pack_bias(program, bias, weight.values.shape[0]),
+        pack_bias(program, Product.of(match.anchor).bias, weight.values.shape[0]),
         *(() if match.operator == HEAD else ("relu" if match.relu is not None else "none",)),
     )
     return replace(program, match, args)
@@ -122,29 +128,25 @@ def _float_output(node: fx.Node, source: Quantized) -> tuple[Output, fx.Node | N
     return Output(node), None, []
 
 
-def _read(program: FxProgram, node: fx.Node) -> Weight | Refusal:
+def _read(program: FxProgram, node: fx.Node) -> Weight:
     """The weight as (out, in)."""
-    _at, weight_at, _bias_at, by_rows = ARGUMENTS[target_name(node)]
-    weight = read_weight(program, node.args[weight_at], node)
-    if isinstance(weight, Refusal):
-        return weight
+    product = Product.of(node)
+    weight = read_weight(program, product.weight, node)
     if weight.values.ndim == 3:
         if weight.values.shape[0] != 1:
-            return refuse("batch", node, f"got {weight.values.shape[0]}")
+            raise Refused("batch", node, f"got {weight.values.shape[0]}")
         weight = weight.moved(lambda tensor: tensor[0])
-    return weight if by_rows else weight.moved(lambda tensor: tensor.t())
+    return weight if product.by_rows else weight.moved(lambda tensor: tensor.t())
 
 
-def _unsupported(
-    weight: Weight, source: Quantized, output: Output, node: fx.Node, bias: int | None
-) -> Refusal | None:
-    """Why no kernel computes the product, if so."""
+def _check(weight: Weight, source: Quantized, output: Output, node: fx.Node, bias: int | None) -> None:
+    """Raises Refused if no kernel computes the product."""
     channels_out, channels_in = weight.values.shape
     if channels_in % ALIGNMENT:
-        return refuse("in-channels", node, f"got {channels_in}")
+        raise Refused("in-channels", node, f"got {channels_in}")
     if bias not in (None, 1, channels_out):
-        return refuse("bias-not-constant", node, f"it has {bias} elements, need {channels_out}")
+        raise Refused("bias-not-constant", node, f"it has {bias} elements, need {channels_out}")
     taken, given = shape_of(source.source), shape_of(output.node)
     if taken[-1] != channels_in or given != (*taken[:-1], channels_out):
-        return refuse("rows", node, f"{list(taken)} becomes {list(given)}")
-    return check_rows(weight, node)
+        raise Refused("rows", node, f"{list(taken)} becomes {list(given)}")
+    check_rows(weight, node)

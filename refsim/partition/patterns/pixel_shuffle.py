@@ -10,29 +10,25 @@ from torch import fx
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, calls, only_user, shape_of
 from refsim.partition.patterns._match import Match, quantized, replace, skip_identities
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import Refused
 
 ANCHORS = ("aten.pixel_shuffle.default",)
 _RANK = 4
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     before = _source(node)
     if not calls(before[-1], DEQUANTIZE):
         return None
     shared = next((item for item in before if len(item.users) != 1), None)
     if shared is not None:
-        return refuse("input-float", node, f"{shared} has {len(shared.users)} users")
+        raise Refused("input-float", node, f"{shared} has {len(shared.users)} users")
     source = quantized(before[-1], DEQUANTIZE, node, "input-float")
-    if isinstance(source, Refusal):
-        return source
     behind: list[fx.Node] = []
     last = skip_identities(only_user(node), behind)
     output = quantized(last, QUANTIZE, node, "output-float")
-    if isinstance(output, Refusal):
-        return output
     if len(shape_of(node)) != _RANK:
-        return refuse("arguments", node, f"got {len(shape_of(node))} dims, need {_RANK}")
+        raise Refused("arguments", node, f"got {len(shape_of(node))} dims, need {_RANK}")
     return Match("q8ta_pixel_shuffle", node, (node, *before, *behind), output, (source,))
 
 

@@ -7,20 +7,17 @@ from torch import fx
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import RELU
 from refsim.partition.patterns._match import Match, quantized_inputs, quantized_output, replace
-from refsim.partition.refusal import Refusal
 
 ANCHORS = (RELU,)
 NAME = "q8ta_relu"
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     inputs = quantized_inputs(node, 1)
-    if inputs is None or isinstance(inputs, Refusal):
-        return inputs
-    out = quantized_output(node)
-    if isinstance(out, Refusal):
-        return out
-    return Match(NAME, node, (node, inputs[0].node), out[0], inputs)
+    if inputs is None:
+        return None
+    output, _relu, _passed = quantized_output(node)
+    return Match(NAME, node, (node, inputs[0].node), output, inputs)
 
 
 def fuse(program: FxProgram, match: Match) -> fx.Node:

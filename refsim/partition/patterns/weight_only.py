@@ -7,39 +7,31 @@ same file; anything else would see the product with other dims.
 from __future__ import annotations
 
 from math import prod
-from typing import Any
 
 from torch import fx
 
 from refsim.partition.fx_program import FxProgram
-from refsim.partition.nodes import VIEW_COPY, argument, calls, dtype_of, only_user, shape_of, target_name
+from refsim.partition.nodes import VIEW_COPY, calls, dtype_of, only_user, shape_of
 from refsim.partition.patterns._int4 import Int4Weight, pack_values, read_grouped
 from refsim.partition.patterns._match import Match, Output, replace
 from refsim.partition.patterns._weights import ALIGNMENT, pack_bias, padded, read_bias
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.patterns.linear import Product
+from refsim.partition.refusal import Refused
 
 NAME = "linear_q4gsw"
-#: anchor -> positions of the input, the weight and the bias, and whether the weight is (out, in).
-_ARGUMENTS = {
-    "aten.linear.default": (0, 1, 2, True),
-    "aten.mm.default": (0, 1, None, False),
-    "aten.addmm.default": (1, 2, 0, False),
-}
-ANCHORS = tuple(_ARGUMENTS)
+ANCHORS = ("aten.linear.default", "aten.mm.default", "aten.addmm.default")
 
 
-def find(program: FxProgram, node: fx.Node) -> Match | Refusal | None:
+def find(program: FxProgram, node: fx.Node) -> Match | None:
     weight = _read(program, node)
     if weight is None or node.kwargs or dtype_of(node) != "float32":
         return None
     rows, k = weight.values.shape
     if k % ALIGNMENT or weight.group_size % ALIGNMENT:
-        return refuse("in-channels", node, f"got {k} in groups of {weight.group_size}")
+        raise Refused("in-channels", node, f"got {k} in groups of {weight.group_size}")
     if rows % ALIGNMENT:
-        return refuse("out-channels", node, f"got {rows}")
-    bias = read_bias(program, _bias(node), node)
-    if isinstance(bias, Refusal):
-        return bias
+        raise Refused("out-channels", node, f"got {rows}")
+    read_bias(program, Product.of(node).bias, node)
     x, view = _input(node)
     lead = shape_of(x)[:-2]
     notes = ("upstream's kernel computes only the first plane",) if prod(lead) > 1 else ()
@@ -52,7 +44,7 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     assert weight is not None
     x, _view = _input(node)
     scales = program.add_constant(f"{weight.name}_groups", padded(weight.scales.t()))
-    bias = pack_bias(program, _bias(node), weight.values.shape[0])
+    bias = pack_bias(program, Product.of(node).bias, weight.values.shape[0])
     new = replace(
         program, match, (x, pack_values(program, weight, pad=True), scales, weight.group_size, bias)
     )
@@ -60,20 +52,15 @@ def fuse(program: FxProgram, match: Match) -> fx.Node:
     return new
 
 
-def _bias(node: fx.Node) -> Any:
-    at = _ARGUMENTS[target_name(node)][2]
-    return None if at is None else argument(node, at)
-
-
 def _read(program: FxProgram, node: fx.Node) -> Int4Weight | None:
-    _x_at, weight_at, _bias_at, by_rows = _ARGUMENTS[target_name(node)]
-    found = read_grouped(program, node.args[weight_at])
-    return found[0] if found is not None and found[1] is not by_rows else None
+    product = Product.of(node)
+    found = read_grouped(program, product.weight)
+    return found[0] if found is not None and found[1] is not product.by_rows else None
 
 
 def _input(node: fx.Node) -> tuple[fx.Node, fx.Node | None]:
     """What the product reads, and the view in front of it if that can be skipped."""
-    x: Any = node.args[_ARGUMENTS[target_name(node)][0]]
+    x = Product.of(node).x
     if (
         calls(x, VIEW_COPY)
         and calls(only_user(node), VIEW_COPY)
