@@ -16,7 +16,7 @@ from refsim.cli.kit.verb import verb
 from refsim.cli.run import EXPECTED_NAMES
 from refsim.core import choices
 from refsim.core.errors import FormatError
-from refsim.core.result import Result, Table, Text
+from refsim.core.result import Result, Same, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.complete import Completeness
 from refsim.device.execution import Execution, execute
@@ -73,9 +73,7 @@ class Demonstrated(Result):
     executors: str
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return all(one.same for one in self.models)
 
     @property

@@ -27,7 +27,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
-from refsim.core.result import Result, Text
+from refsim.core.result import Result, Same, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.bisect import launched
@@ -99,9 +99,7 @@ class Replayed(Result):
     executors: Annotated[Mapping[str, OnExecutor], "By executor."]
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return not self._differ and not any(share.idle for share in self._shares)
 
     @property

@@ -32,7 +32,7 @@ from refsim.core.counted import form
 from refsim.core.doing import progress
 from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
-from refsim.core.result import Command, Result, Text
+from refsim.core.result import Command, Result, Same, Text
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
 from refsim.device.complete import Completeness
@@ -138,9 +138,7 @@ class TriagedRun(Result):
         return summary(self.found)
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return not self.differs and self.whole.enough
 
     @property

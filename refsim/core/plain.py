@@ -71,7 +71,8 @@ def keys(kind: type[Any]) -> tuple[JsonKey, ...]:
         for name, said in _annotations(one):
             said = getattr(said, "__forward_arg__", said)  # of a NamedTuple
             if isinstance(said, str):
-                said = eval(said, space, {one.__name__: one}) if said.startswith("Annotated[") else None
+                inline = said.startswith("Annotated[")
+                said = eval(said, space, {one.__name__: one}) if inline else space.get(said)
             if get_origin(said) is Annotated:
                 inner, *more = get_args(said)  # a type with checks of its own says these, too
                 meaning = next((one for one in reversed(more) if isinstance(one, str)), None)

@@ -90,11 +90,16 @@ class Result:
         raise NotImplementedError
 
 
+Same: TypeAlias = Annotated[
+    bool, "Whether everything that was compared is the same, and enough was compared."
+]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Result):
     """A result that says whether all is the same."""
 
-    same: Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]
+    same: Same
 
     @property
     def status(self) -> int:

@@ -12,7 +12,7 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import IncompleteError
 from refsim.core.plain import FLAT
-from refsim.core.result import Result
+from refsim.core.result import Result, Same
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.opened import Opened
 from refsim.exec.model import Model
@@ -105,9 +105,7 @@ class CompleteComparison(Result):
     differs: bool
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return not self.differs and self.whole.enough
 
     @property

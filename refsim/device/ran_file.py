@@ -76,9 +76,7 @@ class RanFile(CompleteComparison):
     folder: str | None
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> bool:
         return not self.differs and (self.golden is None or self.whole.enough)
 
     @property

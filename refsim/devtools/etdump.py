@@ -17,7 +17,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
-from refsim.core.result import Result, Text, shape_text
+from refsim.core.result import Result, Same, Text, shape_text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.complete import named
 from refsim.device.opened import Opened, opened
@@ -53,9 +53,7 @@ class EtdumpCompared(Result):
         return [row for row in self.calls if row.differing]
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return not self.wrong and (self.partial or not self.not_compared)
 
     @property

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import CANONICAL
-from refsim.core.result import MOST_SHOWN, Command, Result, Table, Text, rest
+from refsim.core.result import MOST_SHOWN, Command, Result, Same, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import canonical_only
 from refsim.exec.share import Share
@@ -76,9 +76,7 @@ class Swept(Result):
     idle: Sequence[Share]
 
     @property
-    def same(
-        self,
-    ) -> Annotated[bool, "Whether everything that was compared is the same, and enough was compared."]:
+    def same(self) -> Same:
         return not self.failed and not self.idle
 
     @property
