@@ -74,8 +74,8 @@ def out_shape(
 
 
 def check(call: Call) -> None:
-    weight, scales, where = call.consts["weight"], call.consts["scales"], call.params.where
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "scales")
+    where = call.params.where
     if weight.ndim != 2 or 2 * weight.shape[1] % STEP:
         raise ShapeError(
             where, "weight has the wrong shape", got=weight.shape, need=f"(V, D / 2), D % {STEP} == 0"
@@ -92,8 +92,7 @@ OUT, ROWS, GROUP, TABLE_ROWS = PUSH.offsets
 
 def launch(call: Call) -> Launch:
     """Global size: elements of a row x rows, folded into y and z."""
-    weight = call.consts["weight"]
-    assert weight is not None
+    (weight,) = call.given("weight")
     width, rows = call.out.shape[-1], prod(call.out.shape[:-1])
     return call.launched(
         (width, min(rows, PLANE_ROW), -(-rows // PLANE_ROW)),
@@ -154,8 +153,8 @@ def _indices_of_first_row(call: Call, arrays: Mapping[str, np.ndarray]) -> np.nd
 
 
 def _scales_of_blocks(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-    scales, params = call.consts["scales"], call.params
-    assert scales is not None
+    (scales,) = call.given("scales")
+    params = call.params
     width = call.out.shape[-1]
     each = scales[:, np.arange(width) // 4 * 4 // params.group_size]
     changed = Params(1, params.is_linear_weight)
@@ -185,8 +184,7 @@ DEFECTS = (
 
 
 def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    weight, scales = call.consts["weight"], call.consts["scales"]
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "scales")
     return table(call.params, weight), scales
 
 

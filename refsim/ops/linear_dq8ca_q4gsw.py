@@ -92,8 +92,7 @@ def check(call: Call) -> None:
             raise ShapeError(
                 NAME, f"{name} does not fit the rows", got=list(call.descs[name].shape), need=list(shape[:-1])
             )
-    weight, sums, scales = (call.consts[n] for n in ("weight", "weight_sums", "weight_scales"))
-    assert weight is not None and sums is not None and scales is not None
+    weight, sums, scales = call.given("weight", "weight_sums", "weight_scales")
     int4.check_weight(NAME, weight, out, k)
     if sums.ndim != 2 or sums.shape[0] != groups or sums.shape[1] < out:
         raise ShapeError(NAME, "weight_sums has the wrong shape", got=sums.shape, need=f"({groups}, {out})")

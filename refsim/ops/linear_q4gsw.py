@@ -90,8 +90,7 @@ def out_shape(
 
 def check(call: Call) -> None:
     where, k, out = call.params.where, call.descs["x"].shape[-1], call.out.shape[-1]
-    weight, scales = call.consts["weight"], call.consts["scales"]
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "scales")
     for name, size in (("K", k), ("N", out)):
         if size % 4:
             raise ShapeError(
@@ -177,8 +176,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
-    weight, scales = call.consts["weight"], call.consts["scales"]
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "scales")
     return int4.unpacked(weight)[:, : call.descs["x"].shape[-1]], np.ascontiguousarray(scales.T)
 
 

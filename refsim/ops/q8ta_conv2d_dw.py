@@ -75,8 +75,7 @@ def check(call: Call) -> None:
             got=f"{channels} -> {out}, {p.groups} groups",
             need="groups == input channels == output channels, a multiple of 4",
         )
-    weight = call.consts["weight"]
-    assert weight is not None
+    (weight,) = call.given("weight")
     if weight.shape[:-1] != p.kernel_size:
         raise ShapeError(
             p.where, "weight has the wrong shape", got=weight.shape, need=(*p.kernel_size, channels)

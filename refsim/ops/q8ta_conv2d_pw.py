@@ -74,8 +74,8 @@ def _one_group(call: Call) -> Call:
     The rows of the first group are made of its own weights, several rows in one. Those of the others lie behind all
     weights; they are zeros here.
     """
-    weight, outputs = call.consts["weight"], call.out.shape[-3]
-    assert weight is not None
+    (weight,) = call.given("weight")
+    outputs = call.out.shape[-3]
     rows = np.zeros((outputs, call.descs["x"].shape[-3]), np.int8)
     rows.reshape(-1)[: weight[:outputs].size] = weight[:outputs].reshape(-1)
     return replace(call, params=replace(call.params, groups=1), consts={**call.consts, "weight": rows})

@@ -144,8 +144,7 @@ def check(call: Call) -> None:
             need="multiples of 4",
         )
     need = (p.taps * per_group, align4(p.taps * per_group))
-    weight = call.consts["weight"]
-    assert weight is not None
+    (weight,) = call.given("weight")
     if weight.ndim != 2 or weight.shape[1] not in need:
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {need[1]})")
     check_constants(call, out, p.taps * per_group)

@@ -226,6 +226,5 @@ class CoopPrepared(Prepared):
     def laid_out(self, name: str) -> np.ndarray:
         if name != MATRIX_WEIGHT:
             return super().laid_out(name)
-        weight = self.call.consts["weight"]
-        assert weight is not None
+        (weight,) = self.call.given("weight")
         return pack_weight(self.problem.weight(weight), self.problem.groups)

@@ -93,8 +93,8 @@ def check_constants(call: Call, out: int, k: int) -> None:
         value = call.consts[name]
         if value is not None and value.ndim != 1:
             raise ShapeError(where, f"{name} is not a vector", got=value.shape, need=f"({align4(out)},)")
-    scales, bias = call.consts["weight_scales"], call.consts["bias"]
-    assert scales is not None
+    (scales,) = call.given("weight_scales")
+    bias = call.consts["bias"]
     check_weight_scales(where, call.params.in_scale, scales)
     if bias is not None:
         check_bias(where, bias)

@@ -26,8 +26,7 @@ def quantized(call: Call, arrays: Arrays) -> np.ndarray:
 
 def weights_of(call: Call) -> Weights:
     """The weights and scales of the call itself."""
-    weight, scales = call.consts["weight"], call.consts["weight_scales"]
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "weight_scales")
     return int4.unpacked(weight), np.ascontiguousarray(scales.T)
 
 
@@ -65,8 +64,7 @@ def _orders(call: Call, arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
 
 def own_sums(call: Call) -> np.ndarray:
     """int32 [groups, N]: the weight sums of the call, right or wrong."""
-    sums = call.consts["weight_sums"]
-    assert sums is not None
+    (sums,) = call.given("weight_sums")
     return sums[:, : call.out.shape[-1]]
 
 

@@ -69,8 +69,8 @@ def check(call: Call) -> None:
     where, k = call.params.where, call.descs["x"].shape[-1]
     if k % 4:
         raise ShapeError(where, "K does not fill words", got=f"K = {k}", need="a multiple of 4")
-    weight, out = call.consts["weight"], call.out.shape[-1]
-    assert weight is not None
+    (weight,) = call.given("weight")
+    out = call.out.shape[-1]
     if weight.shape != (out, k):
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {k})")
     epilogue.check_constants(call, out, k)

@@ -67,6 +67,12 @@ class Call:
         """1 / scale as the runtime's host computes it for its kernels."""
         return inv_scale(scale)
 
+    def given(self, *names: str) -> tuple[np.ndarray, ...]:
+        """Constants of these names, which no call of the operator lacks."""
+        found = tuple(value for name in names if (value := self.consts[name]) is not None)
+        assert len(found) == len(names)
+        return found
+
     @property
     def padding(self) -> Padding:
         return self.op.padding(self)

@@ -30,8 +30,7 @@ def why_not(call: Call) -> str | None:
     group = call.params.group
     if group > MOST:
         return f"groups of {group} values, whose sums floats do not hold"
-    weight, sums = call.consts["weight"], call.consts["weight_sums"]
-    assert weight is not None and sums is not None
+    weight, sums = call.given("weight", "weight_sums")
     values = int4.unpacked(weight)
     own = values.reshape(len(values), -1, group).sum(2, dtype=np.int32).T
     return (
@@ -52,8 +51,8 @@ def lower(call: Call, isa: Isa) -> tuple[Job, ...]:
     else:
         entry = compiled.address(kernel.many_rows, lanes=isa.lanes, bias=bias)
     buffers = {"x": "x" if single else "values", "scale": "scale", "out": "out"}
-    scales, group = call.consts["weight_scales"], call.params.group
-    assert scales is not None
+    (scales,) = call.given("weight_scales")
+    group = call.params.group
     products = _products(call, isa, entry, buffers, scales, group, LANES)
     return (products,) if single else (_differences(call, isa, rows, k), products)
 
@@ -75,8 +74,8 @@ def _products(
 ) -> Job:
     """The job that multiplies rows with strips of weights; scratch holds so many vectors."""
     (rows, k), out, lanes = _rows(call), call.out.shape[-1], isa.lanes
-    weight, bias = call.consts["weight"], call.consts["bias"]
-    assert weight is not None
+    (weight,) = call.given("weight")
+    bias = call.consts["bias"]
     padded = -(-out // lanes) * lanes
     args = Arguments()
     held = {
@@ -157,15 +156,13 @@ def floats(call: Call, isa: Isa) -> Job:
     else:
         several = next((n for n in _AT_A_TIME if rows <= n), _AT_A_TIME[-1])
         entry = compiled.address(kernel.float_rows, rows=several, **variant)
-    scales = call.consts["scales"]
-    assert scales is not None
+    (scales,) = call.given("scales")
     return _products(call, isa, entry, {"x": "x", "out": "out"}, scales, call.params.group_size, tree)
 
 
 def lookup(call: Call, isa: Isa) -> Job:
     """The job for rows of a table."""
-    weight, scales = call.consts["weight"], call.consts["scales"]
-    assert weight is not None and scales is not None
+    weight, scales = call.given("weight", "scales")
     group, width = call.params.group_size, call.out.shape[-1]
     args = Arguments()
     block = args.block(
