@@ -34,50 +34,17 @@ def run(name: str, *args: object) -> tuple[np.ndarray, ...]:
 
 IMAGE = np.arange(12, dtype=np.float32).reshape(1, 1, 3, 4)
 
+#: What torch does not say: other names, defaults, dtypes, and the order of a sum. `AGAINST_TORCH` has the rest.
 BY_HAND = {
-    "view_copy": ("aten.view_copy.default", (IMAGE, (2, 6)), IMAGE.reshape(2, 6)),
-    "view_copy -1": ("aten.view_copy.default", (IMAGE, (-1, 3)), IMAGE.reshape(4, 3)),
-    "permute_copy": ("aten.permute_copy.default", (f32([1, 2], [3, 4]), (1, 0)), f32([1, 3], [2, 4])),
-    "mean": ("aten.mean.dim", (f32([1, 2], [3, 8]), (1,)), f32(1.5, 5.5)),
-    "mean keepdim": ("aten.mean.dim", (f32([1, 2], [3, 8]), (-1,), True), f32([1.5], [5.5])),
     "mean out": ("aten::mean.out", (IMAGE, (2, 3), False, None), f32([5.5]).reshape(1, 1)),
     # 2**24 + 1 is no binary32 number: one addition after another loses every 1
     "mean in order": ("aten.mean.dim", (f32(2.0**24, 1, 1, 1), (0,)), np.float32(2.0**22)),
-    "hardtanh": ("aten.hardtanh.default", (f32(-7, 0.5, 9), 0.0, 6.0), f32(0, 0.5, 6)),
     "hardtanh default": ("aten.hardtanh.default", (f32(-7, 0.5, 9),), f32(-1, 0.5, 1)),
-    "hardtanh NaN": ("aten.hardtanh.default", (f32(NAN, -INF, INF), 0.0, 6.0), f32(NAN, 0, 6)),
-    "relu": ("aten.relu.default", (f32(-1, 2, NAN, -INF),), f32(0, 2, NAN, 0)),
-    "add": ("aten.add.Tensor", (f32(1, 2), f32(10, 20)), f32(11, 22)),
-    "add alpha": ("aten.add.Tensor", (f32(1, 2), f32(10, 20), 0.5), f32(6, 12)),
     "add scalar": ("aten.add.Tensor", (f32(1, 2), 3, 2), f32(7, 8)),
     "add int to float": ("aten.add.Tensor", (np.arange(2), f32(1, 2)), f32(1, 3)),
-    "add broadcast": ("aten.add.Tensor", (f32([1], [2]), f32(10, 20)), f32([11, 21], [12, 22])),
-    "mul": ("aten.mul.Tensor", (f32(1, 2), f32(10, 20)), f32(10, 40)),
-    "mul scalar": ("aten.mul.Tensor", (f32(1, 2), 0.5), f32(0.5, 1)),
-    "cat": ("aten.cat.default", ((f32([1, 2]), f32([3, 4])), 1), f32([1, 2, 3, 4])),
     "clone": ("aten.clone.default", (f32(1, 2), None), f32(1, 2)),
     "avg_pool2d": ("aten.avg_pool2d.default", (IMAGE, (2, 2)), f32([2.5, 4.5]).reshape(1, 1, 1, 2)),
-    "avg_pool2d border counts": (
-        "aten.avg_pool2d.default", (IMAGE, (2, 2), (2, 3), (1, 0)), f32([0.25, 1.75], [6.25, 7.75]).reshape(1, 1, 2, 2),
-    ),
-    "avg_pool2d border left out": (
-        "aten.avg_pool2d.default",
-        (IMAGE, (2, 2), (2, 2), (1, 0), False, False),
-        f32([0.5, 2.5], [6.5, 8.5]).reshape(1, 1, 2, 2),
-    ),
-    "avg_pool2d divisor": (
-        "aten.avg_pool2d.default", (IMAGE, (3, 4), (), 0, False, True, 3), f32([22]).reshape(1, 1, 1, 1),
-    ),
-    "avg_pool2d ceil": (
-        "aten.avg_pool2d.default", (IMAGE, (2, 2), (2, 2), 0, True), f32([2.5, 4.5], [8.5, 10.5]).reshape(1, 1, 2, 2),
-    ),
-}  # fmt: skip
-# 3 x 4 image, rows -1..0 and 1..2, columns 0..1 and 3..4: the latter's window ends at column 3
-BY_HAND["avg_pool2d border counts"] = (
-    "aten.avg_pool2d.default",
-    (IMAGE, (2, 2), (2, 2), (1, 0)),
-    f32([0.25, 1.25], [6.5, 8.5]).reshape(1, 1, 2, 2),
-)
+}
 
 
 @pytest.mark.parametrize("what", BY_HAND)
