@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
 
 import pytest
 from modules import build
+from needed import needs_device
 
-from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.factory import executor_named
 from refsim.golden.store import default_root
 from refsim.modules import patterns
@@ -22,12 +21,8 @@ OWN = Path(__file__).parents[1] / "modules" / "own" / "right"
 @pytest.fixture(scope="module")
 def device() -> None:
     """A Vulkan device that runs modules."""
-    try:
+    with needs_device():
         executor_named(f"spv:{build.BINARIES}").close()  # type: ignore[attr-defined]
-    except (DeviceError, MissingDependencyError) as error:
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
 
 
 @pytest.mark.parametrize(

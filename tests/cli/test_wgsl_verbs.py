@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from cli.test_shader_watch import Watching
-from modules.wgsl_kernels import BUGS, INDEX, RIGHT, needs_device
+from modules.wgsl_kernels import BUGS, INDEX, RIGHT
+from needed import needs_device
 
 from refsim.exec.factory import executor_named
 from refsim.golden.check import ACCEPTED, run

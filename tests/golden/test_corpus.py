@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 
 import pytest
+from needed import needs_device
 
-from refsim.core.errors import RefsimError
 from refsim.exec.factory import executor_named
 from refsim.golden import coverage, route_coverage, rules, verify
 from refsim.golden.chain import CHAINS
@@ -78,10 +78,6 @@ def test_every_case_on_the_cpu() -> None:
 
 @pytest.mark.long
 def test_every_case_on_the_gpu_as_on_the_cpu() -> None:
-    try:
+    with needs_device():
         executor_named("gpu")
-    except RefsimError as error:
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
     check_all(["cpu", "gpu"])

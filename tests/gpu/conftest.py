@@ -6,21 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from needed import needs_device
 
-from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
 
 @pytest.fixture(scope="session")
 def device() -> Iterator[Device]:
-    try:
+    with needs_device():
         opened = Device(int(os.environ.get("REFSIM_DEVICE", "0")))
-    except (DeviceError, MissingDependencyError) as error:
-        # REFSIM_GPU=require makes an absent device a failure, for a machine that must have one
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
     with opened:
         yield opened
 

@@ -7,39 +7,22 @@ because nothing calls them wrong.
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from modules import build
-from refsim.core.errors import FormatError
+from modules.seed import Seed
 
 
 @dataclass(frozen=True)
-class Bug:
-    """One bug: where it is, the operator that it shows in, and the names of the causes that are true of it.
+class Bug(Seed):
+    """A bug of a kernel in glsl/. ``module`` is the only one that is built with it."""
 
-    ``module`` is the only one that is built with it; ``file`` lies in glsl/.
-    """
-
-    id: str
-    module: str
-    op: str
-    file: str
-    anchor: str
-    replacement: str
-    causes: tuple[str, ...]
+    module: str = ""
 
     def sources(self, folder: Path) -> Path:
-        """A copy of glsl/ with the bug; FormatError if the text to be replaced does not occur exactly once."""
-        shutil.copytree(build.SOURCES, folder, dirs_exist_ok=True)
-        text = (folder / self.file).read_text()
-        if text.count(self.anchor) != 1:
-            raise FormatError(
-                self.id, "its text is not in the source once", got=text.count(self.anchor), need=self.file
-            )
-        (folder / self.file).write_text(text.replace(self.anchor, self.replacement))
-        return folder
+        """A copy of glsl/ with the bug."""
+        return self.sown(build.SOURCES, folder)
 
     def compiled(self, folder: Path) -> bytes:
         """The SPIR-V of the wrong module, by way of an empty scratch folder."""
@@ -49,7 +32,7 @@ class Bug:
 def _of(module: str, op: str, file: str, *rows: tuple[str, str, str, tuple[str, ...] | str]) -> list[Bug]:
     """The bugs of one file as they show in one module: (id, text, what stands there instead, causes)."""
     return [
-        Bug(id, module, op, file, anchor, replacement, (causes,) if isinstance(causes, str) else causes)
+        Bug(id, op, file, anchor, replacement, (causes,) if isinstance(causes, str) else causes, module)
         for id, anchor, replacement, causes in rows
     ]
 

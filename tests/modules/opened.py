@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from needed import needs_device
 
 from modules import build
-from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.modules import executors
@@ -28,12 +27,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Exe
     """
     folder = tmp_path_factory.mktemp("modules") / "spirv"
     shutil.copytree(build.BINARIES, folder)
-    try:
+    with needs_device():
         executor = executor_named(f"spv:{folder}")
-    except (DeviceError, MissingDependencyError) as error:
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
     with pytest.MonkeyPatch.context() as patch, executor:  # type: ignore[attr-defined]
         patch.setenv("LP_NUM_THREADS", "1")
         yield folder, executor

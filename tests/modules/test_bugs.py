@@ -25,6 +25,6 @@ def test_a_bug_fits_its_source(bug: Bug, tmp_path: Path) -> None:
 
 
 def test_text_that_is_not_there_once_is_refused(tmp_path: Path) -> None:
-    bug = Bug("no-bug", "q8ta_clone", "q8ta_clone", "q8ta_clone.comp", "no such text", "", ())
+    bug = Bug("no-bug", "q8ta_clone", "q8ta_clone.comp", "no such text", "", (), "q8ta_clone")
     with pytest.raises(FormatError, match="not in the source once"):
         bug.sources(tmp_path)

@@ -5,17 +5,16 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from needed import needs_device
 
 from modules import build
 from modules.bugs import BUGS, Bug
 from modules.test_modules_build import needs_tools
 from refsim.bytediff import diff
-from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.core.rng import Rng
 from refsim.exec.factory import executor_named
 from refsim.golden.judge import KNOWN_DEFECT, SAME, judged
@@ -39,19 +38,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shaders(folder: Path) -> Iterator[Build]:
-    with _device(), opened(str(folder), (), COUNT, "", None, INDEX, "") as found:
+    with needs_device(), opened(str(folder), (), COUNT, "", None, INDEX, "") as found:
         yield found
-
-
-@contextmanager
-def _device() -> Iterator[None]:
-    try:
-        yield
-    except (DeviceError, MissingDependencyError) as error:
-        # REFSIM_GPU=require makes an absent device a failure, for a machine that must have one
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
 
 
 # --- right modules ---------------------------------------------------------------------------------------

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from needed import needs_device
 
-from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug, needs_device
+from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug
 from refsim.core.errors import FormatError
 from refsim.formats import kernels, wgsl
 from refsim.golden.judge import LEGAL, SAME

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from needed import needs_device
 
-from modules.wgsl_kernels import INDEX, RIGHT, needs_device
+from modules.wgsl_kernels import INDEX, RIGHT
 from refsim.check.runtime import runtime
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named

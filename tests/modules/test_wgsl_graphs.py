@@ -8,8 +8,9 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from exec.test_webgpu import DATA, OWN, RECORDED, arrays, bits, model
+from needed import needs_device
 
-from modules.wgsl_kernels import INDEX, RIGHT, needs_device
+from modules.wgsl_kernels import INDEX, RIGHT
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec import factory
 from refsim.exec.executor import Executor

@@ -7,40 +7,21 @@ the names of the causes that tell the truth about it.
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
-from refsim.core.errors import DeviceError, FormatError, MissingDependencyError
+from modules.seed import Seed
 
 RIGHT = Path(__file__).parent / "wgsl" / "right"
 #: The adapter that tests run on: a number of `wgpu`'s list.
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 
 
-@dataclass(frozen=True)
-class Bug:
-    """One bug: where it is, the operator that it shows in, and the names of the causes that are true of it."""
-
-    id: str
-    op: str
-    file: str
-    anchor: str
-    replacement: str
-    causes: tuple[str, ...]
+class Bug(Seed):
+    """A bug of a kernel in wgsl/right."""
 
     def seeded(self, folder: Path) -> Path:
-        """A copy of the kernels with the bug; FormatError if the text to be replaced does not occur exactly once."""
-        shutil.copytree(RIGHT, folder)
-        text = (folder / self.file).read_text()
-        if text.count(self.anchor) != 1:
-            raise FormatError(self.id, "its text is not in the source once", got=text.count(self.anchor))
-        (folder / self.file).write_text(text.replace(self.anchor, self.replacement))
-        return folder
+        """A copy of the kernels with the bug."""
+        return self.sown(RIGHT, folder)
 
 
 BUGS = (
@@ -94,14 +75,3 @@ BUGS = (
         "scales[output[lane]]", "scales[output[0]]", ("channel constants",),
     ),
 )  # fmt: skip
-
-
-@contextmanager
-def needs_device() -> Iterator[None]:
-    """Skip, with the reason, where there is no device for WGSL; REFSIM_GPU=require makes that a failure."""
-    try:
-        yield
-    except (DeviceError, MissingDependencyError) as error:
-        if os.environ.get("REFSIM_GPU") == "require":
-            raise
-        pytest.skip(str(error))
