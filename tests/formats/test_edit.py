@@ -51,7 +51,7 @@ def test_what_is_there_keeps_its_ids_and_its_order() -> None:
     editor = GraphEditor(blob)
     first = editor.own_memory(17)
     second = editor.own_memory(20)
-    words = editor.fill(17, 512, 0x5A)
+    words = editor.fills({17: 512}, 0x5A)[17]
     copy = editor.tensor("int32", (256,))
     editor.clone(editor.alias(20, 1024), copy, before=2)
     places = [editor.output(words), editor.output(copy)]
@@ -82,7 +82,7 @@ def test_what_is_there_keeps_its_ids_and_its_order() -> None:
 def test_a_fill_writes_the_bytes_that_it_says(byte: int) -> None:
     """The value goes through a float: of int32 only 0 and -1 are used, of float32 the value with the bits."""
     editor = GraphEditor(blobs(DATA / "models" / "linear_head.pte")[0])
-    editor.fill(17, 512, byte)
+    editor.fills({17: 512}, byte)
     graph = editor.graph()
     codes = {3: "<i", 5: "<f"}
     fills = [c for c in graph.chain if c.name == FULL and graph.values[c.args[-1]].mem_obj_id >= 0]  # type: ignore

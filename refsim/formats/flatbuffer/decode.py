@@ -32,9 +32,9 @@ def decode(data: memoryview, schema: FileSchema, where: str, base: int = 0) -> A
     return _Decoder(data, schema, where, base).root()
 
 
-def unread(data: memoryview, schema: FileSchema, where: str, base: int = 0) -> list[str]:
+def unread(data: memoryview, schema: FileSchema, where: str) -> list[str]:
     """The fields that ``data`` has and ``schema`` lacks, as ``Table slot N``: what a rewritten file would lose."""
-    decoder = _Decoder(data, schema, where, base)
+    decoder = _Decoder(data, schema, where, 0)
     decoder.root()
     found = set()
     for name, at in decoder.done:

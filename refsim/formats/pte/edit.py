@@ -23,7 +23,6 @@ from refsim.formats.pte.schema import (
     DelegateCall,
     DelegateData,
     EValue,
-    NamedData,
     Plan,
     Program,
     SegmentOffsets,
@@ -44,10 +43,10 @@ class ProgramEditor:
     Ids of values are those of the program as it was given; a new value is added behind the others.
     """
 
-    def __init__(self, pte: Pte, method: str = "forward") -> None:
+    def __init__(self, pte: Pte) -> None:
         self.pte = pte
-        self.plan = pte.plan(method)
-        self.where = f"{pte.where}: {method}"
+        self.plan = pte.plan()
+        self.where = f"{pte.where}: {self.plan.name}"
         if lost := pte.unread():
             raise GraphError(pte.where, "has fields that would be lost in another file", got=", ".join(lost))
         if len(self.plan.chains) != 1:
@@ -159,16 +158,10 @@ def no_constants(segments: list[memoryview | bytes]) -> SegmentOffsets:
     return SegmentOffsets(len(segments) - 1, (0,))
 
 
-def single_delegate(
-    blob: bytes,
-    inputs: Sequence[Described],
-    outputs: Sequence[Described],
-    named: dict[str, bytes] | None = None,
-    method: str = "forward",
-) -> bytes:
+def single_delegate(blob: bytes, inputs: Sequence[Described], outputs: Sequence[Described]) -> bytes:
     """A .pte whose only instruction calls one Vulkan delegate, with these inputs and outputs in the blob's order.
 
-    ``named`` are constants that the blob finds by their key. Equal arguments give equal bytes.
+    Equal arguments give equal bytes.
     """
     values: list[EValue] = []
     arena = 0
@@ -176,10 +169,9 @@ def single_delegate(
         tensor, arena = planned(dtype, sizes, arena)
         values.append(tensor)
     ids = tuple(range(len(values)))
-    data = named or {}
-    segments: list[memoryview | bytes] = [blob, *data.values()]
+    segments: list[memoryview | bytes] = [blob]
     plan = Plan(
-        method,
+        "forward",
         tuple(values),
         ids[: len(inputs)],
         ids[len(inputs) :],
@@ -188,6 +180,4 @@ def single_delegate(
         (Delegate(VULKAN_ID, DelegateData(DELEGATE_SEGMENT, 0)),),
         (0, arena),
     )
-    stored = no_constants(segments)
-    keys = tuple(NamedData(key, 1 + at) for at, key in enumerate(data))
-    return write_pte(Program(0, (plan,), constant_segment=stored, named_data=keys), segments)
+    return write_pte(Program(0, (plan,), constant_segment=no_constants(segments)), segments)

@@ -165,10 +165,6 @@ class GraphEditor:
         """Bring a constant into a tensor, once, when the runtime loads the graph."""
         return self.call(PREPACK, constant, into)
 
-    def fill(self, number: int, nbytes: int, byte: int, before: int = 0) -> int:
-        """Set the memory of one value to a byte; the int32 alias through which it is done. See `fills`."""
-        return self.fills({number: nbytes}, byte, before)[number]
-
     def fills(self, sizes: Mapping[int, int], byte: int, before: int = 0) -> dict[int, int]:
         """Set the memory of values, so many bytes of each, to one byte, over and over; their int32 aliases.
 
