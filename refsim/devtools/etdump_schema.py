@@ -6,18 +6,19 @@ Numbers that are arguments of operators are left out: only tensors are compared.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from refsim.formats.flatbuffer.schema import FileSchema, table
+from refsim.formats.flatbuffer.schema import At, FileSchema, table, wrapper
 
 
 @dataclass(frozen=True, slots=True)
 class DumpedTensor:
     """A tensor in the debug buffer: ``offset`` in bytes, ``strides`` in elements, ``scalar_type`` as in a program."""
 
-    scalar_type: int
-    sizes: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
+    scalar_type: Annotated[int, At(0, "byte", 0)]
+    sizes: Annotated[tuple[int, ...], At(1, "[long]")]
+    strides: Annotated[tuple[int, ...], At(2, "[long]")]
+    offset: Annotated[int, At(3, "long", 0)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,97 +28,70 @@ class DumpedValue:
     ``is_output``: it is one of the whole program.
     """
 
-    kind: int
-    tensor: DumpedTensor | None = None
-    tensors: tuple[DumpedTensor, ...] | None = None
-    is_output: bool | None = None
+    kind: Annotated[int, At(0, "byte", 0)]
+    tensor: Annotated[DumpedTensor | None, At(1, "Tensor")] = None
+    tensors: Annotated[tuple[DumpedTensor, ...] | None, At(2, "TensorList")] = None
+    is_output: Annotated[bool | None, At(7, "Bool")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class DebugEvent:
     """A value that an instruction read or wrote. ``chain`` is 2^64 - 1 for outputs of the program."""
 
-    chain: int
-    instruction: int
-    value: DumpedValue | None
-    name: str = ""
+    chain: Annotated[int, At(0, "ulong", 0)]
+    instruction: Annotated[int, At(1, "int", -1)]
+    value: Annotated[DumpedValue | None, At(2, "Value")]
+    name: Annotated[str, At(5, "string")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ProfileEvent:
     """What ran. Times are in the units of the device's clock. ``delegate_id`` is what a delegate calls its operator."""
 
-    name: str
-    chain: int
-    instruction: int
-    delegate_id: int = -1
-    delegate_name: str = ""
-    start: int = 0
-    end: int = 0
+    name: Annotated[str, At(0, "string")]
+    chain: Annotated[int, At(1, "int", 0)]
+    instruction: Annotated[int, At(2, "int", -1)]
+    delegate_id: Annotated[int, At(3, "int", -1)] = -1
+    delegate_name: Annotated[str, At(4, "string")] = ""
+    start: Annotated[int, At(6, "ulong", 0)] = 0
+    end: Annotated[int, At(7, "ulong", 0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class DumpEvent:
     """Exactly one of the two, or neither for what is not read: allocations."""
 
-    profile: ProfileEvent | None = None
-    debug: DebugEvent | None = None
+    profile: Annotated[ProfileEvent | None, At(0, "ProfileEvent")] = None
+    debug: Annotated[DebugEvent | None, At(2, "DebugEvent")] = None
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
     """One call of the runtime: loading, or a run of the program."""
 
-    name: str
-    events: tuple[DumpEvent, ...]
+    name: Annotated[str, At(0, "string")]
+    events: Annotated[tuple[DumpEvent, ...], At(3, "[Event]")]
 
 
 @dataclass(frozen=True, slots=True)
 class EtDump:
-    version: int
-    runs: tuple[Run, ...]
+    version: Annotated[int, At(0, "uint", 0)]
+    runs: Annotated[tuple[Run, ...], At(1, "[RunData]")]
 
 
 ETDUMP = FileSchema(
     identifier=b"ED00",
     root="ETDump",
     tables={
-        "Tensor": table(
-            DumpedTensor,
-            (0, "scalar_type", "byte", 0),
-            (1, "sizes", "[long]"),
-            (2, "strides", "[long]"),
-            (3, "offset", "long", 0),
-        ),
-        "Bool": table(None, (0, "bool_val", "bool", False)),
-        "TensorList": table(None, (0, "tensors", "[Tensor]")),
-        "Value": table(
-            DumpedValue,
-            (0, "kind", "byte", 0),
-            (1, "tensor", "Tensor"),
-            (2, "tensors", "TensorList"),
-            (7, "is_output", "Bool"),
-        ),
-        "DebugEvent": table(
-            DebugEvent,
-            (0, "chain", "ulong", 0),
-            (1, "instruction", "int", -1),
-            (2, "value", "Value"),
-            (5, "name", "string"),
-        ),
-        "ProfileEvent": table(
-            ProfileEvent,
-            (0, "name", "string"),
-            (1, "chain", "int", 0),
-            (2, "instruction", "int", -1),
-            (3, "delegate_id", "int", -1),
-            (4, "delegate_name", "string"),
-            (6, "start", "ulong", 0),
-            (7, "end", "ulong", 0),
-        ),
-        "Event": table(DumpEvent, (0, "profile", "ProfileEvent"), (2, "debug", "DebugEvent")),
-        "RunData": table(Run, (0, "name", "string"), (3, "events", "[Event]")),
-        "ETDump": table(EtDump, (0, "version", "uint", 0), (1, "runs", "[RunData]")),
+        "Tensor": table(DumpedTensor),
+        "Bool": wrapper(0, "bool_val", "bool", False),
+        "TensorList": wrapper(0, "tensors", "[Tensor]"),
+        "Value": table(DumpedValue),
+        "DebugEvent": table(DebugEvent),
+        "ProfileEvent": table(ProfileEvent),
+        "Event": table(DumpEvent),
+        "RunData": table(Run),
+        "ETDump": table(EtDump),
     },
     unions={},
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated
 
-from refsim.formats.flatbuffer.schema import Table, table
+from refsim.formats.flatbuffer.schema import At, Table, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,47 +16,47 @@ class Null:
 
 @dataclass(frozen=True, slots=True)
 class Int:
-    value: int
+    value: Annotated[int, At(0, "long", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Double:
-    value: float
+    value: Annotated[float, At(0, "double", 0.0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Bool:
-    value: bool
+    value: Annotated[bool, At(0, "bool", False)]
 
 
 @dataclass(frozen=True, slots=True)
 class String:
-    value: str
+    value: Annotated[str, At(0, "string")]
 
 
 @dataclass(frozen=True, slots=True)
 class IntList:
-    items: tuple[int, ...]
+    items: Annotated[tuple[int, ...], At(0, "[long]")]
 
 
 @dataclass(frozen=True, slots=True)
 class DoubleList:
-    items: tuple[float, ...]
+    items: Annotated[tuple[float, ...], At(0, "[double]")]
 
 
 @dataclass(frozen=True, slots=True)
 class BoolList:
-    items: tuple[bool, ...]
+    items: Annotated[tuple[bool, ...], At(0, "[bool]")]
 
 
 #: Tables that both formats define alike.
 COMMON_TABLES: Mapping[str, Table] = {
     "Null": table(Null),
-    "Int": table(Int, (0, "value", "long", 0)),
-    "Bool": table(Bool, (0, "value", "bool", False)),
-    "Double": table(Double, (0, "value", "double", 0.0)),
-    "String": table(String, (0, "value", "string")),
-    "IntList": table(IntList, (0, "items", "[long]")),
-    "DoubleList": table(DoubleList, (0, "items", "[double]")),
-    "BoolList": table(BoolList, (0, "items", "[bool]")),
+    "Int": table(Int),
+    "Bool": table(Bool),
+    "Double": table(Double),
+    "String": table(String),
+    "IntList": table(IntList),
+    "DoubleList": table(DoubleList),
+    "BoolList": table(BoolList),
 }

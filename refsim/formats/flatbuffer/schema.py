@@ -1,20 +1,22 @@
-"""What a flatbuffer file holds, as data: one row per field of each table.
+"""What a flatbuffer file holds, as data: a class for each table, whose fields say where they stand and how.
 
-A row is ``(slot, name, type)`` or ``(slot, name, type, default)``. A type is one of
+A field is ``Annotated[type, At(slot, stored)]`` or ``Annotated[type, At(slot, stored, default)]``; the default is the
+file's, for a field that it leaves out. How it is stored is one of
 
 - a flatbuffer scalar (``int``, ``ulong``, ...), ``string``, or a vector of scalars, ``[int]``;
 - ``bytes``: a ``[ubyte]`` that is kept as a view of the file;
 - the name of a table, a vector of tables ``[Table]``, or a union.
 
 A union takes two slots: its type byte is in ``slot - 1``, its table in ``slot``. The decoder and the encoder know no
-field beyond these rows. The rows themselves are in `refsim.formats.vkgraph.schema` and `refsim.formats.pte.schema`.
+field beyond these. The classes are in `refsim.formats.vkgraph.schema` and `refsim.formats.pte.schema`.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 #: Flatbuffer scalar -> little-endian struct code.
 SCALARS = {
@@ -71,6 +73,24 @@ class FileSchema:
         object.__setattr__(self, "union_of", kinds)
 
 
-def table(cls: type | None, *rows: tuple[Any, ...]) -> Table:
-    """A `Table` from plain rows."""
-    return Table(cls, tuple(TableField(*row) for row in rows))
+class At(NamedTuple):
+    """Where a field of a class stands in its table, and how; ``default`` for scalars alone."""
+
+    slot: int
+    type: str
+    default: Any = None
+
+
+def table(cls: type) -> Table:
+    """The table that a class holds: a row for each field, in the order of the slots."""
+    space = vars(sys.modules[cls.__module__])
+    rows = []
+    for name, said in vars(cls).get("__annotations__", {}).items():
+        (place,) = get_args(eval(said, space))[1:]
+        rows.append(TableField(place.slot, name, place.type, place.default))
+    return Table(cls, tuple(sorted(rows)))
+
+
+def wrapper(slot: int, name: str, type: str, default: Any = None) -> Table:
+    """A table that only wraps its single field."""
+    return Table(None, (TableField(slot, name, type, default),))

@@ -1,4 +1,4 @@
-"""The program of a .pte file (``ET12``) as data: the frozen classes that hold it, and the rows of its tables.
+"""The program of a .pte file (``ET12``) as data: the frozen classes that hold it, one for each table.
 
 Only the fields that running a program needs are listed; the reader skips the others.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.formats.flatbuffer.schema import FileSchema, table
+from refsim.formats.flatbuffer.schema import At, FileSchema, table, wrapper
 from refsim.formats.literals import COMMON_TABLES, Bool, BoolList, Double, DoubleList, Int, Null, String
 
 #: Tensor.scalar_type -> (name, bytes per element). Quantized and sub-byte types are never executed here,
@@ -29,30 +29,30 @@ SHAPE_DYNAMISM: Mapping[int, str] = {0: "STATIC", 1: "DYNAMIC_BOUND", 2: "DYNAMI
 class IntIdList:
     """A list of ints, each given as the id of an Int value of the same plan (so that it can be computed)."""
 
-    items: tuple[int, ...]
+    items: Annotated[tuple[int, ...], At(0, "[long]")]
 
 
 @dataclass(frozen=True, slots=True)
 class TensorList:
     """Ids of tensors of the same plan."""
 
-    items: tuple[int, ...]
+    items: Annotated[tuple[int, ...], At(0, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class OptionalTensorList:
     """Like TensorList; -1 stands for a missing tensor."""
 
-    items: tuple[int, ...]
+    items: Annotated[tuple[int, ...], At(0, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
     """A planned place: byte ``offset`` into the arena ``memory_id``."""
 
-    memory_id: int = 0
-    offset_low: int = 0
-    offset_high: int = 0
+    memory_id: Annotated[int, At(0, "uint", 0)] = 0
+    offset_low: Annotated[int, At(1, "uint", 0)] = 0
+    offset_high: Annotated[int, At(2, "uint", 0)] = 0
 
     @property
     def offset(self) -> int:
@@ -61,9 +61,9 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class ExtraTensorInfo:
-    mutable_segment: int = 0
-    fully_qualified_name: str = ""
-    location: int = IN_SEGMENT
+    mutable_segment: Annotated[int, At(0, "ulong", 0)] = 0
+    fully_qualified_name: Annotated[str, At(1, "string")] = ""
+    location: Annotated[int, At(2, "byte", IN_SEGMENT)] = IN_SEGMENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,16 +74,16 @@ class Tensor:
     ``strided`` (the format's ``layout``) are kept for files that are written again.
     """
 
-    scalar_type: int
-    sizes: tuple[int, ...]
-    dim_order: tuple[int, ...]
-    data_index: int = 0
-    allocation: Allocation | None = None
-    storage_offset: int = 0
-    shape_dynamism: int = 0
-    extra: ExtraTensorInfo | None = None
-    requires_grad: bool = False
-    strided: int = 0
+    scalar_type: Annotated[int, At(0, "byte", 0)]
+    sizes: Annotated[tuple[int, ...], At(2, "[int]")]
+    dim_order: Annotated[tuple[int, ...], At(3, "[ubyte]")]
+    data_index: Annotated[int, At(5, "uint", 0)] = 0
+    allocation: Annotated[Allocation | None, At(6, "AllocationDetails")] = None
+    storage_offset: Annotated[int, At(1, "int", 0)] = 0
+    shape_dynamism: Annotated[int, At(8, "byte", 0)] = 0
+    extra: Annotated[ExtraTensorInfo | None, At(9, "ExtraTensorInfo")] = None
+    requires_grad: Annotated[bool, At(4, "bool", False)] = False
+    strided: Annotated[int, At(7, "byte", 0)] = 0
 
     @property
     def dtype_name(self) -> str:
@@ -105,8 +105,8 @@ EValue: TypeAlias = (
 class Operator:
     """A kernel's name, ``aten::mean`` and overload, ``out``."""
 
-    name: str
-    overload: str
+    name: Annotated[str, At(0, "string")]
+    overload: Annotated[str, At(1, "string")]
 
     def __str__(self) -> str:
         return f"{self.name}.{self.overload}" if self.overload else self.name
@@ -114,33 +114,33 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class KernelCall:
-    op_index: int
-    args: tuple[int, ...]
+    op_index: Annotated[int, At(0, "int", 0)]
+    args: Annotated[tuple[int, ...], At(1, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class DelegateCall:
-    delegate_index: int
-    args: tuple[int, ...]
+    delegate_index: Annotated[int, At(0, "int", 0)]
+    args: Annotated[tuple[int, ...], At(1, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class MoveCall:
-    move_from: int
-    move_to: int
+    move_from: Annotated[int, At(0, "int", 0)]
+    move_to: Annotated[int, At(1, "int", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class JumpFalseCall:
     """Continue at instruction ``destination`` of the chain if the Bool value ``condition`` is false."""
 
-    condition: int
-    destination: int
+    condition: Annotated[int, At(0, "int", 0)]
+    destination: Annotated[int, At(1, "int", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class FreeCall:
-    value_index: int
+    value_index: Annotated[int, At(0, "int", 0)]
 
 
 Instruction: TypeAlias = "KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall"
@@ -150,53 +150,53 @@ Instruction: TypeAlias = "KernelCall | DelegateCall | MoveCall | JumpFalseCall |
 class DelegateData:
     """``index`` into Program.inline_delegates or Program.segments, as ``location`` says."""
 
-    location: int = DELEGATE_INLINE
-    index: int = 0
+    location: Annotated[int, At(0, "byte", DELEGATE_INLINE)] = DELEGATE_INLINE
+    index: Annotated[int, At(1, "uint", 0)] = 0
 
 
 @dataclass(frozen=True, slots=True)
 class CompileSpec:
-    key: str
-    value: memoryview
+    key: Annotated[str, At(0, "string")]
+    value: Annotated[memoryview, At(1, "bytes")]
 
 
 @dataclass(frozen=True, slots=True)
 class Delegate:
     """A part of the plan that a backend runs, such as ``VulkanBackend``."""
 
-    id: str
-    processed: DelegateData | None
-    compile_specs: tuple[CompileSpec, ...] = ()
+    id: Annotated[str, At(0, "string")]
+    processed: Annotated[DelegateData | None, At(1, "BackendDelegateDataReference")]
+    compile_specs: Annotated[tuple[CompileSpec, ...], At(2, "[CompileSpec]")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    instructions: tuple[Instruction, ...]
+    inputs: Annotated[tuple[int, ...], At(0, "[int]")]
+    outputs: Annotated[tuple[int, ...], At(1, "[int]")]
+    instructions: Annotated[tuple[Instruction, ...], At(2, "[Instruction]")]
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerMetadata:
     """How inputs and outputs nest, as pytree text; kept for runtimes, not read here."""
 
-    inputs: str = ""
-    outputs: str = ""
+    inputs: Annotated[str, At(0, "string")] = ""
+    outputs: Annotated[str, At(1, "string")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """One method: ids in ``inputs``, ``outputs`` and instructions refer to ``values``."""
 
-    name: str
-    values: tuple[EValue, ...]
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    chains: tuple[Chain, ...]
-    operators: tuple[Operator, ...]
-    delegates: tuple[Delegate, ...]
-    arena_sizes: tuple[int, ...] = ()
-    container: ContainerMetadata | None = None
+    name: Annotated[str, At(0, "string")]
+    values: Annotated[tuple[EValue, ...], At(2, "[EValue]")]
+    inputs: Annotated[tuple[int, ...], At(3, "[int]")]
+    outputs: Annotated[tuple[int, ...], At(4, "[int]")]
+    chains: Annotated[tuple[Chain, ...], At(5, "[Chain]")]
+    operators: Annotated[tuple[Operator, ...], At(6, "[Operator]")]
+    delegates: Annotated[tuple[Delegate, ...], At(7, "[BackendDelegate]")]
+    arena_sizes: Annotated[tuple[int, ...], At(8, "[long]")] = ()
+    container: Annotated[ContainerMetadata | None, At(1, "ContainerMetadata")] = None
 
     def literal(self, number: int) -> object:
         """Value ``number`` as a plain Python object: None, number, bool, str, or a tuple of them.
@@ -217,34 +217,34 @@ class Plan:
 class DataSegment:
     """A byte range behind the program, relative to the segment base."""
 
-    offset: int
-    size: int
+    offset: Annotated[int, At(0, "ulong", 0)]
+    size: Annotated[int, At(1, "ulong", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentOffsets:
     """Where each tensor's data starts in one segment, in bytes."""
 
-    segment_index: int = 0
-    offsets: tuple[int, ...] = ()
+    segment_index: Annotated[int, At(0, "uint", 0)] = 0
+    offsets: Annotated[tuple[int, ...], At(1, "[ulong]")] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NamedData:
-    key: str
-    segment_index: int
+    key: Annotated[str, At(0, "string")]
+    segment_index: Annotated[int, At(1, "uint", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    version: int
-    plans: tuple[Plan, ...]
-    constant_buffers: tuple[memoryview, ...] = ()
-    inline_delegates: tuple[memoryview, ...] = ()
-    segments: tuple[DataSegment, ...] = ()
-    constant_segment: SegmentOffsets | None = None
-    mutable_segments: tuple[SegmentOffsets, ...] = ()
-    named_data: tuple[NamedData, ...] = ()
+    version: Annotated[int, At(0, "uint", 0)]
+    plans: Annotated[tuple[Plan, ...], At(1, "[ExecutionPlan]")]
+    constant_buffers: Annotated[tuple[memoryview, ...], At(2, "[Buffer]")] = ()
+    inline_delegates: Annotated[tuple[memoryview, ...], At(3, "[BackendDelegateInlineData]")] = ()
+    segments: Annotated[tuple[DataSegment, ...], At(4, "[DataSegment]")] = ()
+    constant_segment: Annotated[SegmentOffsets | None, At(5, "SubsegmentOffsets")] = None
+    mutable_segments: Annotated[tuple[SegmentOffsets, ...], At(6, "[SubsegmentOffsets]")] = ()
+    named_data: Annotated[tuple[NamedData, ...], At(7, "[NamedData]")] = ()
 
 
 PROGRAM = FileSchema(
@@ -252,86 +252,32 @@ PROGRAM = FileSchema(
     root="Program",
     tables={
         **COMMON_TABLES,
-        "IntList": table(IntIdList, (0, "items", "[long]")),
-        "TensorList": table(TensorList, (0, "items", "[int]")),
-        "OptionalTensorList": table(OptionalTensorList, (0, "items", "[int]")),
-        "AllocationDetails": table(
-            Allocation,
-            (0, "memory_id", "uint", 0),
-            (1, "offset_low", "uint", 0),
-            (2, "offset_high", "uint", 0),
-        ),
-        "ExtraTensorInfo": table(
-            ExtraTensorInfo,
-            (0, "mutable_segment", "ulong", 0),
-            (1, "fully_qualified_name", "string"),
-            (2, "location", "byte", IN_SEGMENT),
-        ),
-        "Tensor": table(
-            Tensor,
-            (0, "scalar_type", "byte", 0),
-            (1, "storage_offset", "int", 0),
-            (2, "sizes", "[int]"),
-            (3, "dim_order", "[ubyte]"),
-            (4, "requires_grad", "bool", False),
-            (5, "data_index", "uint", 0),
-            (6, "allocation", "AllocationDetails"),
-            (7, "strided", "byte", 0),
-            (8, "shape_dynamism", "byte", 0),
-            (9, "extra", "ExtraTensorInfo"),
-        ),
-        "EValue": table(None, (1, "value", "KernelTypes")),
-        "Operator": table(Operator, (0, "name", "string"), (1, "overload", "string")),
-        "KernelCall": table(KernelCall, (0, "op_index", "int", 0), (1, "args", "[int]")),
-        "DelegateCall": table(DelegateCall, (0, "delegate_index", "int", 0), (1, "args", "[int]")),
-        "MoveCall": table(MoveCall, (0, "move_from", "int", 0), (1, "move_to", "int", 0)),
-        "JumpFalseCall": table(JumpFalseCall, (0, "condition", "int", 0), (1, "destination", "int", 0)),
-        "FreeCall": table(FreeCall, (0, "value_index", "int", 0)),
-        "Instruction": table(None, (1, "call", "InstructionArguments")),
-        "BackendDelegateDataReference": table(
-            DelegateData, (0, "location", "byte", DELEGATE_INLINE), (1, "index", "uint", 0)
-        ),
-        "CompileSpec": table(CompileSpec, (0, "key", "string"), (1, "value", "bytes")),
-        "BackendDelegate": table(
-            Delegate,
-            (0, "id", "string"),
-            (1, "processed", "BackendDelegateDataReference"),
-            (2, "compile_specs", "[CompileSpec]"),
-        ),
-        "ContainerMetadata": table(ContainerMetadata, (0, "inputs", "string"), (1, "outputs", "string")),
-        "Chain": table(
-            Chain, (0, "inputs", "[int]"), (1, "outputs", "[int]"), (2, "instructions", "[Instruction]")
-        ),
-        "ExecutionPlan": table(
-            Plan,
-            (0, "name", "string"),
-            (1, "container", "ContainerMetadata"),
-            (2, "values", "[EValue]"),
-            (3, "inputs", "[int]"),
-            (4, "outputs", "[int]"),
-            (5, "chains", "[Chain]"),
-            (6, "operators", "[Operator]"),
-            (7, "delegates", "[BackendDelegate]"),
-            (8, "arena_sizes", "[long]"),
-        ),
-        "Buffer": table(None, (0, "storage", "bytes")),
-        "BackendDelegateInlineData": table(None, (0, "data", "bytes")),
-        "DataSegment": table(DataSegment, (0, "offset", "ulong", 0), (1, "size", "ulong", 0)),
-        "SubsegmentOffsets": table(
-            SegmentOffsets, (0, "segment_index", "uint", 0), (1, "offsets", "[ulong]")
-        ),
-        "NamedData": table(NamedData, (0, "key", "string"), (1, "segment_index", "uint", 0)),
-        "Program": table(
-            Program,
-            (0, "version", "uint", 0),
-            (1, "plans", "[ExecutionPlan]"),
-            (2, "constant_buffers", "[Buffer]"),
-            (3, "inline_delegates", "[BackendDelegateInlineData]"),
-            (4, "segments", "[DataSegment]"),
-            (5, "constant_segment", "SubsegmentOffsets"),
-            (6, "mutable_segments", "[SubsegmentOffsets]"),
-            (7, "named_data", "[NamedData]"),
-        ),
+        "IntList": table(IntIdList),
+        "TensorList": table(TensorList),
+        "OptionalTensorList": table(OptionalTensorList),
+        "AllocationDetails": table(Allocation),
+        "ExtraTensorInfo": table(ExtraTensorInfo),
+        "Tensor": table(Tensor),
+        "EValue": wrapper(1, "value", "KernelTypes"),
+        "Operator": table(Operator),
+        "KernelCall": table(KernelCall),
+        "DelegateCall": table(DelegateCall),
+        "MoveCall": table(MoveCall),
+        "JumpFalseCall": table(JumpFalseCall),
+        "FreeCall": table(FreeCall),
+        "Instruction": wrapper(1, "call", "InstructionArguments"),
+        "BackendDelegateDataReference": table(DelegateData),
+        "CompileSpec": table(CompileSpec),
+        "BackendDelegate": table(Delegate),
+        "ContainerMetadata": table(ContainerMetadata),
+        "Chain": table(Chain),
+        "ExecutionPlan": table(Plan),
+        "Buffer": wrapper(0, "storage", "bytes"),
+        "BackendDelegateInlineData": wrapper(0, "data", "bytes"),
+        "DataSegment": table(DataSegment),
+        "SubsegmentOffsets": table(SegmentOffsets),
+        "NamedData": table(NamedData),
+        "Program": table(Program),
     },
     unions={
         "KernelTypes": (

@@ -1,16 +1,16 @@
-"""The serialized graph (``VK00``) as data: the frozen classes that hold it, and the rows of its tables.
+"""The serialized graph (``VK00``) as data: the frozen classes that hold it, one for each table.
 
-`refsim.formats.flatbuffer.schema` says how rows are written.
+`refsim.formats.flatbuffer.schema` says how fields are written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Annotated, TypeAlias
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
-from refsim.formats.flatbuffer.schema import FileSchema, table
+from refsim.formats.flatbuffer.schema import At, FileSchema, table, wrapper
 from refsim.formats.literals import (
     COMMON_TABLES,
     Bool,
@@ -42,27 +42,27 @@ NAMED_OFFSET = 2**64 - 1
 class SymInt:
     """An int32 that may change between runs; ``value`` is the one at export."""
 
-    value: int
+    value: Annotated[int, At(0, "int", 0)]
 
 
 @dataclass(frozen=True, slots=True)
 class ValueList:
     """Ids of other values of the same graph."""
 
-    items: tuple[int, ...]
+    items: Annotated[tuple[int, ...], At(0, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class VkTensor:
     """A tensor: ``dims`` outermost first; ``constant_id`` and ``mem_obj_id`` are -1 where there is none."""
 
-    datatype: int
-    dims: tuple[int, ...]
-    constant_id: int = -1
-    mem_obj_id: int = -1
-    storage_type: int = DEFAULT_STORAGE
-    memory_layout: int = DEFAULT_LAYOUT
-    staging_datatype: int = UNSET_DATATYPE
+    datatype: Annotated[int, At(0, "byte", 0)]
+    dims: Annotated[tuple[int, ...], At(1, "[uint]")]
+    constant_id: Annotated[int, At(2, "int", 0)] = -1
+    mem_obj_id: Annotated[int, At(3, "int", 0)] = -1
+    storage_type: Annotated[int, At(4, "ubyte", DEFAULT_STORAGE)] = DEFAULT_STORAGE
+    memory_layout: Annotated[int, At(5, "ubyte", DEFAULT_LAYOUT)] = DEFAULT_LAYOUT
+    staging_datatype: Annotated[int, At(6, "byte", UNSET_DATATYPE)] = UNSET_DATATYPE
 
     @property
     def is_constant(self) -> bool:
@@ -91,31 +91,31 @@ Value: TypeAlias = (
 class OperatorCall:
     """One operator of the chain; ``args`` are value ids, the output's last."""
 
-    node_id: int
-    name: str
-    args: tuple[int, ...]
+    node_id: Annotated[int, At(0, "uint", 0)]
+    name: Annotated[str, At(1, "string")]
+    args: Annotated[tuple[int, ...], At(2, "[int]")]
 
 
 @dataclass(frozen=True, slots=True)
 class VkBytes:
     """A byte range of the constants region, or (``offset == NAMED_OFFSET``) a blob found by its key."""
 
-    offset: int
-    length: int
-    named_key: str = ""
+    offset: Annotated[int, At(0, "ulong", 0)]
+    length: Annotated[int, At(1, "ulong", 0)]
+    named_key: Annotated[str, At(2, "string")] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class VkGraph:
-    version: str
-    chain: tuple[OperatorCall, ...]
-    values: tuple[Value, ...]
-    input_ids: tuple[int, ...]
-    output_ids: tuple[int, ...]
-    constants: tuple[VkBytes, ...] = ()
-    shaders: tuple[VkBytes, ...] = ()
-    storage_type_override: int = DEFAULT_STORAGE
-    memory_layout_override: int = DEFAULT_LAYOUT
+    version: Annotated[str, At(0, "string")]
+    chain: Annotated[tuple[OperatorCall, ...], At(1, "[OperatorCall]")]
+    values: Annotated[tuple[Value, ...], At(2, "[VkValue]")]
+    input_ids: Annotated[tuple[int, ...], At(3, "[uint]")]
+    output_ids: Annotated[tuple[int, ...], At(4, "[uint]")]
+    constants: Annotated[tuple[VkBytes, ...], At(5, "[VkBytes]")] = ()
+    shaders: Annotated[tuple[VkBytes, ...], At(6, "[VkBytes]")] = ()
+    storage_type_override: Annotated[int, At(7, "ubyte", DEFAULT_STORAGE)] = DEFAULT_STORAGE
+    memory_layout_override: Annotated[int, At(8, "ubyte", DEFAULT_LAYOUT)] = DEFAULT_LAYOUT
 
 
 VKGRAPH = FileSchema(
@@ -123,43 +123,13 @@ VKGRAPH = FileSchema(
     root="VkGraph",
     tables={
         **COMMON_TABLES,
-        "ValueList": table(ValueList, (0, "items", "[int]")),
-        "SymInt": table(SymInt, (0, "value", "int", 0)),
-        "VkTensor": table(
-            VkTensor,
-            (0, "datatype", "byte", 0),
-            (1, "dims", "[uint]"),
-            (2, "constant_id", "int", 0),
-            (3, "mem_obj_id", "int", 0),
-            (4, "storage_type", "ubyte", DEFAULT_STORAGE),
-            (5, "memory_layout", "ubyte", DEFAULT_LAYOUT),
-            (6, "staging_datatype", "byte", UNSET_DATATYPE),
-        ),
-        "VkValue": table(None, (1, "value", "GraphTypes")),
-        "OperatorCall": table(
-            OperatorCall,
-            (0, "node_id", "uint", 0),
-            (1, "name", "string"),
-            (2, "args", "[int]"),
-        ),
-        "VkBytes": table(
-            VkBytes,
-            (0, "offset", "ulong", 0),
-            (1, "length", "ulong", 0),
-            (2, "named_key", "string"),
-        ),
-        "VkGraph": table(
-            VkGraph,
-            (0, "version", "string"),
-            (1, "chain", "[OperatorCall]"),
-            (2, "values", "[VkValue]"),
-            (3, "input_ids", "[uint]"),
-            (4, "output_ids", "[uint]"),
-            (5, "constants", "[VkBytes]"),
-            (6, "shaders", "[VkBytes]"),
-            (7, "storage_type_override", "ubyte", DEFAULT_STORAGE),
-            (8, "memory_layout_override", "ubyte", DEFAULT_LAYOUT),
-        ),
+        "ValueList": table(ValueList),
+        "SymInt": table(SymInt),
+        "VkTensor": table(VkTensor),
+        "VkValue": wrapper(1, "value", "GraphTypes"),
+        "OperatorCall": table(OperatorCall),
+        "VkBytes": table(VkBytes),
+        "VkGraph": table(VkGraph),
     },
     unions={
         "GraphTypes": (
