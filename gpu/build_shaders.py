@@ -49,12 +49,7 @@ INLINE = (
     "inline-entry-points-exhaustive",
     "eliminate-dead-functions",
 )
-UNROLL = (
-    "eliminate-dead-code-aggressive",
-    "private-to-local",
-    "eliminate-local-single-block",
-    "eliminate-local-single-store",
-    "eliminate-dead-code-aggressive",
+SPLIT = (
     "scalar-replacement=0",
     "convert-local-access-chains",
     "eliminate-local-single-block",
@@ -62,6 +57,14 @@ UNROLL = (
     "eliminate-dead-code-aggressive",
     "ssa-rewrite",
     "eliminate-dead-code-aggressive",
+)
+UNROLL = (
+    "eliminate-dead-code-aggressive",
+    "private-to-local",
+    "eliminate-local-single-block",
+    "eliminate-local-single-store",
+    "eliminate-dead-code-aggressive",
+    *SPLIT,
     "ccp",
     "eliminate-dead-code-aggressive",
     "loop-unroll",
@@ -71,13 +74,7 @@ TIDY = (
     "redundancy-elimination",
     "combine-access-chains",
     "simplify-instructions",
-    "scalar-replacement=0",
-    "convert-local-access-chains",
-    "eliminate-local-single-block",
-    "eliminate-local-single-store",
-    "eliminate-dead-code-aggressive",
-    "ssa-rewrite",
-    "eliminate-dead-code-aggressive",
+    *SPLIT,
     "vector-dce",
     "eliminate-dead-inserts",
     "eliminate-dead-branches",

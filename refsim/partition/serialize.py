@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,7 @@ class Serialized:
         if not inline:
             return write_blob(self.graph, where=where)
         rows, raw = pack_constants([self.data[row.named_key] for row in self.graph.constants])
-        fields = {name: getattr(self.graph, name) for name in self.graph.__slots__} | {"constants": rows}
-        return write_blob(VkGraph(**fields), raw, where)
+        return write_blob(replace(self.graph, constants=rows), raw, where)
 
 
 def serialize(program: FxProgram, where: str = "delegate") -> Serialized:
