@@ -25,7 +25,7 @@ from refsim.core.qmath import f32
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import int4
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import Defect
@@ -64,9 +64,7 @@ def looked_up(indices: np.ndarray, rows: np.ndarray) -> np.ndarray:
     return np.where(known[..., None], rows[np.where(known, indices, 0)], np.float32(0.0))
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Mapping[str, Any], declared: Any) -> tuple[int, ...]:
     shape = shapes["indices"]
     if declared is not None and len(declared) == 1 and shape == (1,):
         shape = ()  # one index without dims is stored as one in a row
@@ -144,7 +142,7 @@ def _several_rows(call: Call) -> bool:
     return prod(call.descs["indices"].shape[:-1]) > 1
 
 
-def _indices_of_first_row(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _indices_of_first_row(call: Call, arrays: Arrays) -> np.ndarray:
     indices = arrays["indices"]
     first = indices.reshape(-1, indices.shape[-1])[0]
     read = np.zeros(indices.size, indices.dtype)
@@ -152,7 +150,7 @@ def _indices_of_first_row(call: Call, arrays: Mapping[str, np.ndarray]) -> np.nd
     return call.define({"indices": read.reshape(indices.shape)})
 
 
-def _scales_of_blocks(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _scales_of_blocks(call: Call, arrays: Arrays) -> np.ndarray:
     (scales,) = call.given("scales")
     params = call.params
     width = call.out.shape[-1]
@@ -188,18 +186,14 @@ def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
     return table(call.params, weight), scales
 
 
-def _compute(
-    call: Call, arrays: Mapping[str, np.ndarray], values: np.ndarray, scales: np.ndarray
-) -> np.ndarray:
+def _compute(call: Call, arrays: Arrays, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
     return looked_up(arrays["indices"], int4.dequantized(values, scales))
 
 
 # --- cases -------------------------------------------------------------------------------------------------
 
 
-def constants(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: Params, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     rows, width = features["table"]
     style = str(features.get("style", "random"))
     groups = int4.check_groups(Params.where, width, params.group_size)

@@ -5,7 +5,6 @@ The contiguous side is a one-dimensional tensor in 4W, which has the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,7 +18,7 @@ from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, many, ranked_input, rule
 from refsim.ops.base.host.row import ModuleCall, plain
@@ -38,9 +37,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return x.reshape(-1)
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Any, declared: Any) -> tuple[int, ...]:
     return (prod(shapes["x"]),)
 
 

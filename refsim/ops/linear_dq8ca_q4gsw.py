@@ -30,7 +30,7 @@ from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, group_weights, int4, linear
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import Defect
@@ -113,7 +113,7 @@ def _has_more_blocks_than_workers(call: Call) -> bool:
     return call.out.shape[-2] > 1 and group // 4 > group_linear.workers_of(group)
 
 
-def _with_doubled_sums(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _with_doubled_sums(call: Call, arrays: Arrays) -> np.ndarray:
     q, group = group_weights.quantized(call, arrays), call.params.group
     wrong = group_linear.doubled_sums(q, group, group_linear.workers_of(group))
     more = int4.ZERO * (group_linear.group_sums(q, group) - wrong)
@@ -131,7 +131,7 @@ def _reads_other_sums(call: Call) -> bool:
     return rows > 1 and len(group_weights.own_sums(call)) > 1 and bool(-(-out // 4) % 2)
 
 
-def _with_other_sums(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _with_other_sums(call: Call, arrays: Arrays) -> np.ndarray:
     own, out = group_weights.own_sums(call), call.out.shape[-1]
     stored = np.zeros((len(own), -(-out // 8) * 8), np.int32)
     stored[:, :out] = own
@@ -245,9 +245,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
 # --- cases -----------------------------------------------------------------------------------------------
 
 
-def constants(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: Params, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     """Weights in the case's style, with sums padded to 8 outputs and scales and bias padded to 4, as in a file."""
     out, k = int(features["out_channels"]), shapes["x"][-1]
     style = str(features.get("style", "random"))

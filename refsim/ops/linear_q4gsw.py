@@ -31,7 +31,7 @@ from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base import group_linear, int4
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
 from refsim.ops.base.defect import FIRST_PLANE
@@ -82,9 +82,7 @@ def product(x: np.ndarray, wf: np.ndarray, bias: np.ndarray | None, lanes: int, 
     return group_linear.cooperative(flush(x, bits), wf, bias, bits, lanes)
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Mapping[str, Any], declared: Any) -> tuple[int, ...]:
     return (*shapes["x"][:-1], len(consts["weight"]))
 
 
@@ -184,14 +182,12 @@ def _lanes(call: Call) -> int:
     return lanes_of(rows_of(call.out.shape), call.out.shape[-1])
 
 
-def _compute(
-    call: Call, arrays: Mapping[str, np.ndarray], values: np.ndarray, scales: np.ndarray
-) -> np.ndarray:
+def _compute(call: Call, arrays: Arrays, values: np.ndarray, scales: np.ndarray) -> np.ndarray:
     wf = int4.dequantized(values, scales)
     return product(arrays["x"], wf, call.consts["bias"], _lanes(call), call.target.profile.flags)
 
 
-def _orders(call: Call, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+def _orders(call: Call, arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
     wf, bits = int4.dequantized(*_values(call)), call.target.profile.flags
     x, bias = arrays["x"], call.consts["bias"]
     own = _lanes(call)
@@ -207,9 +203,7 @@ def _orders(call: Call, arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str,
 # --- cases -------------------------------------------------------------------------------------------------
 
 
-def constants(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: Params, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     out, k = features["out_channels"], shapes["x"][-1]
     style = str(features.get("style", "random"))
     groups = int4.check_groups(Params.where, k, params.group_size)

@@ -5,7 +5,6 @@ The contiguous side is a one-dimensional tensor in 4W, which has the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -19,7 +18,7 @@ from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Hard, Made, ranked_shape, rule
 from refsim.ops.base.host.row import ModuleCall, plain
@@ -40,9 +39,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return x.reshape(params.shape)
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Any, declared: Any) -> tuple[int, ...]:
     if shapes["x"] != (prod(params.shape),):
         raise ShapeError(
             "nchw_to_int8x4", "x is not the tensor's bytes", got=shapes["x"], need=[prod(params.shape)]

@@ -8,7 +8,6 @@ Source: ET-VK's q8ta_add_buffer. Its kernel ignores alpha, and broadcasts with w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -27,6 +26,7 @@ from refsim.core.qmath import (
     requant_added,
 )
 from refsim.ops.base import elementwise, quantized
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import (
     MANY_IMAGE,
@@ -143,7 +143,7 @@ def kernel(reached, spec, push, a, b, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+def beyond(shapes: Shapes) -> str | None:
     if shapes["a"] == shapes["b"]:
         return None
     return "upstream's kernel broadcasts with wrong bytes: it reads both inputs at the output's word"

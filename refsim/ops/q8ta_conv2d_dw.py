@@ -19,6 +19,7 @@ from refsim.core.layout import PACKED_4C1W, C, H, W
 from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import (
@@ -60,9 +61,7 @@ def define(params: Params, target: Target, x: np.ndarray, **consts: np.ndarray) 
     return epilogue.requantized(EPILOGUE, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Mapping[str, Any], declared: Any) -> tuple[int, ...]:
     return conv.shape_for(params, shapes["x"], consts["weight"].shape[-1], declared)
 
 
@@ -152,9 +151,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         out[to] = epilogue.out_word(EPILOGUE, acc, 4 * c4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 
 
-def constants(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: Params, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     channels = shapes["x"][-3]
     weight = epilogue.weights(features, (*params.kernel_size, channels), params.taps, rng)
     rest = epilogue.per_channel(params, weight.sum((0, 1)), params.taps, features, rng)

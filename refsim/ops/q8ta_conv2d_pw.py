@@ -8,7 +8,6 @@ q8ta_conv2d_pw, whose host ignores groups (a defect there: `GROUPS_IGNORED`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +18,7 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
 from refsim.ops.base import conv, conv_cases, epilogue
+from refsim.ops.base.arg import Arrays
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
@@ -81,7 +81,7 @@ def _one_group(call: Call) -> Call:
     return replace(call, params=replace(call.params, groups=1), consts={**call.consts, "weight": rows})
 
 
-def _groups_ignored(call: Call, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+def _groups_ignored(call: Call, arrays: Arrays) -> np.ndarray:
     assert FIRST_BATCH.values is not None
     return FIRST_BATCH.values(_one_group(call), arrays)
 

@@ -20,7 +20,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
 from refsim.core.push import PushWords, int32
 from refsim.ops.base import conv, conv_cases, elementwise, epilogue
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, rule, twins
 from refsim.ops.base.conv import (
@@ -58,9 +58,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return conv.windows(params, x, oh, epilogue.align4(ow))
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Mapping[str, Any], declared: Any) -> tuple[int, ...]:
     x = shapes["x"]
     *outer, h, w = conv.shape_for(params, x, params.taps * x[-3], None)
     return (*outer, h, epilogue.align4(w))

@@ -5,7 +5,6 @@ Source: ET-VK's q8ta_linear_gemv, which computes only row 0, whatever M is. Here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import prod
 
 import numpy as np
@@ -17,6 +16,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4W, W
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import epilogue, linear
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_ROW
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT
@@ -49,7 +49,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         out[o4] = epilogue.out_word(EPILOGUE, acc, 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias)
 
 
-def beyond(shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+def beyond(shapes: Shapes) -> str | None:
     return None if prod(shapes["x"][:-1]) == 1 else FIRST_ROW.note
 
 

@@ -8,7 +8,6 @@ q = requant(f32(q - zp_in) * s_in). Source: ET-VK's q8ta_pixel_shuffle, which ta
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -23,6 +22,7 @@ from refsim.core.layout import CHANNELS_PACKED_INT8, H
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, uint32, vectors
 from refsim.core.qmath import f32, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization, rule, twins
 from refsim.ops.base.host.row import ModuleCall, plain
@@ -70,9 +70,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
     return requant(y, np.float32(params.out_inv_scale), params.out_zp, target.profile.flags).astype(np.int8)
 
 
-def out_shape(
-    params: Params, shapes: Mapping[str, tuple[int, ...]], consts: Any, declared: Any
-) -> tuple[int, ...]:
+def out_shape(params: Params, shapes: Shapes, consts: Any, declared: Any) -> tuple[int, ...]:
     shape, r = shapes["x"], params.upscale
     if shape[-3] % (r * r):
         raise ShapeError("q8ta_pixel_shuffle", "channels do not divide", got=shape, need=f"C % {r * r} == 0")

@@ -5,15 +5,20 @@ The checks take the operator's name for their errors.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TypeAlias
 
 import numpy as np
 
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.layout import Layout, layout
 from refsim.core.tensor import TensorDesc
+
+#: The shapes of tensors, and their arrays, by argument.
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+Arrays: TypeAlias = Mapping[str, np.ndarray]
 
 
 class Kind(Enum):

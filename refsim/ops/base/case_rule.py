@@ -18,6 +18,7 @@ import numpy as np
 from refsim.core.layout import C, Layout
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.styles import SPREAD
 
@@ -82,7 +83,7 @@ class CaseSlot:
 #: Parameters by name, shapes by input, and what constants to make.
 Made = tuple[dict[str, Any], dict[str, tuple[int, ...]], dict[str, Any]]
 #: Makes the constants of a case, from (params, shapes, features, rng).
-Constants = Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Rng], dict[str, Any]]
+Constants = Callable[[Any, Shapes, Mapping[str, Any], Rng], dict[str, Any]]
 
 
 @dataclass(frozen=True)

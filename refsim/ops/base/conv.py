@@ -15,7 +15,7 @@ from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import epilogue, quantized
-from refsim.ops.base.arg import Arg
+from refsim.ops.base.arg import Arg, Shapes
 from refsim.ops.base.defect import FIRST_BATCH, Defect
 from refsim.ops.base.epilogue import (
     QUANTIZATION,
@@ -114,7 +114,7 @@ def args(kind: WindowKind = ANY, x_layouts: tuple[Layout, ...] = CHANNELS_PACKED
 
 
 def out_shape(
-    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+    params: ConvParams, shapes: Shapes, consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
     """(N, OC, OH, OW), with the input's leading dims."""
     return shape_for(params, shapes["x"], consts["weight"].shape[0], declared)

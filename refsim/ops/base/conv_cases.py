@@ -10,6 +10,7 @@ from typing import Any
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.rng import Rng
 from refsim.ops.base import case_rule, route_cases
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import (
     MANY_COLUMNS,
@@ -28,9 +29,7 @@ from refsim.ops.base.epilogue import row_constants
 from refsim.ops.base.styles import CANCELLED
 
 
-def constants(
-    params: ConvParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: ConvParams, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     """Random weights with the sums, scales and bias that an exporter would store."""
     channels = shapes["x"][-3]
     if channels % params.groups:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
+
+from refsim.ops.base.arg import Arrays
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Defect:
     name: str
     note: str
     applies: Callable[[Any], bool]
-    values: Callable[[Any, Mapping[str, np.ndarray]], np.ndarray] | None = None
+    values: Callable[[Any, Arrays], np.ndarray] | None = None
     strays: Callable[[Any], np.ndarray] | None = None
     textures: bool = False
     in_host: bool = False
@@ -43,7 +45,7 @@ class Defect:
 def together(rows: Sequence[Defect]) -> Defect:
     """Several defects that one call shows at once: what each changes, and unwritten what any leaves unwritten."""
 
-    def values(call: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def values(call: Any, arrays: Arrays) -> np.ndarray:
         right = call.define(arrays)
         found = np.ma.masked_array(right.copy(), np.zeros(right.shape, bool))
         for row in rows:
@@ -72,7 +74,7 @@ def first_only(name: str, note: str, inner: int) -> Defect:
     def several(call: Any) -> bool:
         return prod(call.out.shape[:-inner]) > 1
 
-    def values(call: Any, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def values(call: Any, arrays: Arrays) -> np.ndarray:
         found = call.define(arrays)
         mask = np.ones((prod(found.shape[:-inner]), prod(found.shape[-inner:])), bool)
         mask[0] = False

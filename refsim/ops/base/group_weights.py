@@ -5,16 +5,16 @@ Defects and those who look for the cause of wrong bytes compute it so. `group_li
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import numpy as np
 
 from refsim.core.qmath import flush
 from refsim.ops.base import group_linear, int4
+from refsim.ops.base.arg import Arrays
 from refsim.ops.base.group_linear import LANES
 from refsim.ops.base.spec import Call
 
-Arrays = Mapping[str, np.ndarray]
 Weights = tuple[np.ndarray, np.ndarray]  # values [N, K], and scales [N, groups]
 
 

@@ -10,7 +10,7 @@ Source: ET-VK's prepacking of 4-bit weights, seen through recordings of the oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -22,6 +22,7 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import jitable
 from refsim.core.qmath import SCALE_RANGE
 from refsim.core.rng import Rng
+from refsim.ops.base.arg import Arrays
 from refsim.ops.base.styles import positions
 
 QMIN, QMAX = -8, 7
@@ -132,8 +133,8 @@ class GroupedWeight:
 
     blocks: NibbleBlocks
     values: Callable[[Any], tuple[np.ndarray, np.ndarray]]
-    compute: Callable[[Any, Mapping[str, np.ndarray], np.ndarray, np.ndarray], np.ndarray]
-    orders: Callable[[Any, Mapping[str, np.ndarray]], Iterator[tuple[str, np.ndarray]]] | None = None
+    compute: Callable[[Any, Arrays, np.ndarray, np.ndarray], np.ndarray]
+    orders: Callable[[Any, Arrays], Iterator[tuple[str, np.ndarray]]] | None = None
     lanes: Callable[[Any], int] | None = None
 
 

@@ -17,7 +17,7 @@ from refsim.core.layout import Layout
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.rng import Rng
 from refsim.ops.base import case_rule, epilogue, quantized, route_cases
-from refsim.ops.base.arg import Arg
+from refsim.ops.base.arg import Arg, Shapes
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import MANY, TAILS, CaseRule, CaseSlot, Hard, Made, quantization, twins
 from refsim.ops.base.host.row import ModuleCall, with_dot_product
@@ -60,7 +60,7 @@ def define(params: LinearParams, target: Target, x: np.ndarray, **consts: np.nda
 
 
 def out_shape(
-    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+    params: LinearParams, shapes: Shapes, consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
     return (*shapes["x"][:-1], epilogue.out_channels(consts["weight"].shape[0], declared, -1))
 
@@ -124,9 +124,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     return epilogue.pack_weight(value[:, None, :])
 
 
-def constants(
-    params: LinearParams, shapes: Mapping[str, tuple[int, ...]], features: Mapping[str, Any], rng: Rng
-) -> dict[str, Any]:
+def constants(params: LinearParams, shapes: Shapes, features: Mapping[str, Any], rng: Rng) -> dict[str, Any]:
     return epilogue.row_constants(params, features["out_channels"], shapes["x"][-1], features, rng)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from refsim.core import size_limit
 from refsim.core.errors import ShapeError
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.arg import Kind
+from refsim.ops.base.arg import Arrays, Kind
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 
@@ -27,7 +27,7 @@ class Meaning:
     consts: Mapping[str, np.ndarray | None]
     upstream: str
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def run(self, arrays: Arrays) -> np.ndarray:
         """The output as a logical array, from the inputs as logical arrays by name."""
         result: np.ndarray = self.op.define(self.params, self.target, **arrays, **self.consts)
         return result

@@ -29,7 +29,7 @@ from refsim.core.launch import Launch, Triple
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.push import PushWords, SpecWords, int32
 from refsim.core.qmath import QMAX, QMIN, clamp, flush, round_half
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, shape4
 from refsim.ops.base.defect import Defect
@@ -122,7 +122,7 @@ def ranges(params: RowRangeParams, target: Target, x: np.ndarray) -> tuple[np.nd
 
 
 def out_shape(
-    params: RowRangeParams, shapes: Mapping[str, tuple[int, ...]], consts: Mapping[str, Any], declared: Any
+    params: RowRangeParams, shapes: Shapes, consts: Mapping[str, Any], declared: Any
 ) -> tuple[int, ...]:
     """One value per row."""
     return shapes["x"][:-1]

@@ -19,7 +19,7 @@ from refsim.core.qmath import inv_scale
 from refsim.core.resize import Resize
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseRule
 from refsim.ops.base.defect import Defect
@@ -56,7 +56,7 @@ class Call:
     target: Target = field(default_factory=Target)
     bounds: tuple[int, int] | None = None
 
-    def define(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def define(self, arrays: Arrays) -> np.ndarray:
         """The operator's meaning on logical NCHW arrays."""
         # infinities and NaNs are values like others here: what becomes of them is defined, and no reason to warn
         with np.errstate(all="ignore"):
@@ -210,7 +210,7 @@ class Upstream:
     #: what its kernel is known to do wrong for calls that kernels here take
     defects: Sequence[Defect] = ()
     #: what its kernel does for input shapes that `define` knows and no kernel here takes
-    beyond: Callable[[Mapping[str, tuple[int, ...]]], str | None] | None = None
+    beyond: Callable[[Shapes], str | None] | None = None
     #: what it does with an int8 input, which `define` knows, where the kernels take floats
     if_quantized: str | None = None
     #: what it gets wrong about the output's shape in a run with another shape than the bound one
@@ -232,7 +232,7 @@ class OpSpec:
     # what it computes: `define` means it, `kernel` does it on words
     define: Callable[..., np.ndarray]  # (params, target, **arrays) on NCHW arrays
     #: (params, shapes, consts, declared): the shape of the output; ``declared`` is what a graph says, or None
-    out_shape: Callable[[Any, Mapping[str, tuple[int, ...]], Mapping[str, Any], Any], tuple[int, ...]]
+    out_shape: Callable[[Any, Shapes, Mapping[str, Any], Any], tuple[int, ...]]
     padding: Callable[[Call], Padding]
     cases: CaseRule
     kernel: KernelSpec | None = None

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.qmath import QMAX, QMIN, wrap32
+from refsim.ops.base.arg import Arrays
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 
@@ -74,7 +75,7 @@ class FlatMeaning:
         """None: constants are inputs here."""
         return {}
 
-    def run(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def run(self, arrays: Arrays) -> np.ndarray:
         """The output as a logical array, from the tensors by name."""
         with np.errstate(all="ignore"):
             found = self.flat.run(self.target, self.shapes, **self.given, **arrays)[self.output]

@@ -14,7 +14,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.layout import FLAT as FLAT_INT8
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.arg import Kind
+from refsim.ops.base.arg import Arrays, Kind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Call, Dispatch
 from refsim.ops.base.target import Behaviour, Target
@@ -29,7 +29,7 @@ _PLAIN: Mapping[str, Any] = {"activation": "none"}
 class FlatCall(Call):
     """A call with the flat meaning of its operator, whatever layouts its tensors have here."""
 
-    def define(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def define(self, arrays: Arrays) -> np.ndarray:
         row = FLAT[self.op.serialized]
         given: dict[str, Any] = {}
         for (name, kind), arg in zip(row.takes, self.op.args, strict=False):
