@@ -23,9 +23,7 @@ def open_executor(index: int = 0, coop: str = "auto") -> IsolatedExecutor:
     from refsim_gpu.executor import BATCH
     from refsim_gpu.executor import open_executor as opened
 
-    executor = IsolatedExecutor(f"gpu:{index}", opened, index, coop, batch=BATCH)
-    executor.open()
-    return executor
+    return IsolatedExecutor(f"gpu:{index}", opened, index, coop, batch=BATCH).open()
 
 
 def open_named(rest: str, threads: int) -> IsolatedExecutor | None:

@@ -373,11 +373,9 @@ def begun(
     Its first piece of work waits for that, and raises what is wrong with the folder or the device.
     """
     name = name or f"{KIND}:{folder}{'@' if str(options) else ''}{options}"
-    executor = IsolatedExecutor(
+    return IsolatedExecutor(
         name, open_executor, os.path.abspath(folder), options, name, foreign=True, environment=environment
-    )
-    executor.begin_opening()
-    return executor
+    ).begin_opening()
 
 
 def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
@@ -387,9 +385,7 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
     folder, options = parse(rest)
     path, _ = kernels.rows_of(folder)
     ModuleFolder(path)  # a folder that cannot be read is known before a process is started
-    executor = begun(folder, options, f"{KIND}:{rest}")
-    executor.open()
-    return executor
+    return begun(folder, options, f"{KIND}:{rest}").open()
 
 
 def fingerprint(rest: str) -> str:

@@ -216,11 +216,9 @@ def parse(rest: str) -> tuple[str, str]:
 def begun(folder: str, device: str = "0", name: str = "") -> IsolatedExecutor:
     """The executor in a process of its own, where the device opens while this process goes on."""
     name = name or f"{KIND}:{folder}{'' if device == '0' else f'@{device}'}"
-    executor = IsolatedExecutor(
+    return IsolatedExecutor(
         name, WgslExecutor, os.path.abspath(folder), device, name, foreign=True, flat=True
-    )
-    executor.begin_opening()
-    return executor
+    ).begin_opening()
 
 
 def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
@@ -229,9 +227,7 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
         return None
     folder, device = parse(rest)
     WgslFolder(kernels.rows_of(folder)[0])  # what cannot be read is known before a process is started
-    executor = begun(folder, device, f"{KIND}:{rest}")
-    executor.open()
-    return executor
+    return begun(folder, device, f"{KIND}:{rest}").open()
 
 
 def fingerprint(rest: str) -> str:

@@ -34,9 +34,7 @@ def open_named(name: str, arguments: str) -> IsolatedExecutor | None:
         return None
     _entry(name)
     whole = f"{name}:{arguments}" if arguments else name
-    executor = IsolatedExecutor(whole, opened, name, arguments, whole, foreign=True)
-    executor.open()
-    return executor
+    return IsolatedExecutor(whole, opened, name, arguments, whole, foreign=True).open()
 
 
 def opened(name: str, arguments: str, whole: str) -> PluginExecutor:

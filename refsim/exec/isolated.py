@@ -65,8 +65,8 @@ class IsolatedExecutor(Executor):
             environment=self.environment,
         )  # fmt: skip
 
-    def begin_opening(self) -> None:
-        """Start the child, unless it lives, and do not wait until the device is open."""
+    def begin_opening(self) -> IsolatedExecutor:
+        """Start the child, unless it lives, and do not wait until the device is open. Returns this executor."""
         if self._worker is None or not (self._worker.pending or self._worker.alive):
             self.close()
             with _as_device_errors(self.name, "opening"):
@@ -74,13 +74,18 @@ class IsolatedExecutor(Executor):
                     _Child, self.make, *self.arguments,
                     where=self.name, environment=self.environment, wait=False,
                 )  # fmt: skip
+        return self
 
-    def open(self) -> None:
-        """Start the child and test the device; DeviceError or MissingDependencyError if that fails."""
+    def open(self) -> IsolatedExecutor:
+        """Start the child and test the device. Returns this executor.
+
+        Raises DeviceError or MissingDependencyError if that fails.
+        """
         self.begin_opening()
         assert self._worker is not None
         with _as_device_errors(self.name, "opening"):
             self._worker.ready(self.timeout_s)
+        return self
 
     def close(self) -> None:
         """End the child."""
