@@ -18,26 +18,11 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
 from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
-from refsim.core.qmath import (
-    bounded,
-    f32,
-    inv_scale,
-    mul_add,
-    requant_added,
-)
+from refsim.core.qmath import bounded, f32, inv_scale, mul_add, requant_added
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import (
-    MANY_IMAGE,
-    CaseSlot,
-    Made,
-    many,
-    quantization,
-    ranked_shape,
-    rule,
-    twins,
-)
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization, ranked_shape, rule, twins_and_many
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS, Defect
 from refsim.ops.base.spec import Call, Upstream
 from refsim.ops.base.target import Target
@@ -200,7 +185,7 @@ OP = elementwise.operator(
         EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
         EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
         EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
-        hard=(twins(golden), many(golden, MANY_IMAGE, "a", "b")),
+        hard=twins_and_many(golden, "a", "b"),
     ),
     upstream=Upstream(
         elementwise.module("q8ta_add_buffer", Params, "a", "b"),  # alpha is pushed, and not declared

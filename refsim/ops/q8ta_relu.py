@@ -19,16 +19,7 @@ from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tenso
 from refsim.core.qmath import f32, inv_scale, requant_added
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import (
-    MANY_IMAGE,
-    CaseSlot,
-    Made,
-    many,
-    quantization,
-    ranked_shape,
-    rule,
-    twins,
-)
+from refsim.ops.base.case_rule import CaseSlot, Made, quantization, ranked_shape, rule, twins_and_many
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
 from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
@@ -115,7 +106,7 @@ OP = elementwise.operator(
         dict(x=(1, 256, 56, 56)),
         EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
         EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
-        hard=(twins(golden), many(golden, MANY_IMAGE, "x")),
+        hard=twins_and_many(golden, "x"),
     ),
     upstream=Upstream(
         elementwise.module("q8ta_relu_buffer", Params, "x"), defects=(FIRST_OF_FOUR_DIMS,), resizes=True

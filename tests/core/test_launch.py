@@ -8,13 +8,7 @@ from examples import some
 
 from refsim.core import launch
 from refsim.core.errors import LimitError
-from refsim.core.launch import (
-    PLANE_ROW,
-    Launch,
-    column_local,
-    plane_global_size,
-    plane_words,
-)
+from refsim.core.launch import PLANE_ROW, Launch, column_local, plane_global_size, plane_words
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.push import MAX_PUSH_WORDS
 from refsim.core.tensor import TensorDesc

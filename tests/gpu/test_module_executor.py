@@ -13,13 +13,7 @@ import pytest
 from examples import some
 from module_cases import EVERY, INDEX, MODELS, ROOT, SPIRV, WITH_MODULES, case_of, folder_with, opened, right
 
-from refsim.core.errors import (
-    DeviceError,
-    FormatError,
-    ParameterError,
-    RawBufferError,
-    RefsimError,
-)
+from refsim.core.errors import DeviceError, FormatError, ParameterError, RawBufferError, RefsimError
 from refsim.core.qmath import NVIDIA
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.executor import OURS, YOURS

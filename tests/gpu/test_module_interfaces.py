@@ -12,11 +12,7 @@ import numpy as np
 import pytest
 from module_cases import ROOT, SPIRV, case_of, folder_with, opened
 
-from refsim.core.errors import (
-    FormatError,
-    LimitError,
-    RefsimError,
-)
+from refsim.core.errors import FormatError, LimitError, RefsimError
 from refsim.exec.executor import OURS
 from refsim.exec.model import load
 from refsim_gpu.kompute import Device

@@ -12,10 +12,7 @@ from torch import Tensor, nn
 from refsim.partition.check import evaluate
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
-from refsim.partition.passes import (
-    decompose,
-    functional,
-)
+from refsim.partition.passes import decompose, functional
 
 Q = torch.ops.quantized_decomposed.quantize_per_tensor.default
 DQ = torch.ops.quantized_decomposed.dequantize_per_tensor.default

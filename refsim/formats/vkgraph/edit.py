@@ -21,15 +21,7 @@ from refsim.formats.flatbuffer.encode import ALIGNMENT
 from refsim.formats.limits import check_ids
 from refsim.formats.literals import Bool, Double, DoubleList, Int, IntList, Null, String
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import (
-    STORAGES,
-    OperatorCall,
-    Value,
-    ValueList,
-    VkBytes,
-    VkGraph,
-    VkTensor,
-)
+from refsim.formats.vkgraph.schema import STORAGES, OperatorCall, Value, ValueList, VkBytes, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import write_blob
 
 BUFFER, TEXTURE_3D = (code for code, name in STORAGES.items() if name in ("BUFFER", "TEXTURE_3D"))

@@ -266,3 +266,8 @@ TAILS = (15, 17, 31, 33, 47, 65, 113, 1)
 
 #: An image of that many positions, for operators that take any.
 MANY_IMAGE = (1, 3, MANY_ROWS, MANY_COLUMNS)
+
+
+def twins_and_many(make: Callable[[CaseSlot], Made], *inputs: str) -> tuple[Hard, ...]:
+    """What is hard for an operator that computes each element by itself: twins, and many positions for its inputs."""
+    return (twins(make), many(make, MANY_IMAGE, *inputs))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from refsim.core.errors import ParameterError
 from refsim.core.qmath import QMAX, QMIN, check_scale, check_zero_point
-from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Made, many, ranked_shape, rounded, twins
+from refsim.ops.base.case_rule import CaseSlot, Made, ranked_shape, rounded, twins_and_many
 
 
 def check(params: Any) -> None:
@@ -61,4 +61,4 @@ def golden(slot: CaseSlot) -> Made:
     return {"scale": scale, "zp": slot.zero_point(0)}, {"x": ranked_shape(slot, 8)}, {}
 
 
-HARD = (twins(golden), many(golden, MANY_IMAGE, "x"))
+HARD = twins_and_many(golden, "x")

@@ -29,14 +29,7 @@ from refsim.partition.nodes import (
     shape_of,
     target_name,
 )
-from refsim.partition.patterns._match import (
-    Match,
-    Output,
-    Quantized,
-    quantized,
-    quantized_output,
-    replace,
-)
+from refsim.partition.patterns._match import Match, Output, Quantized, quantized, quantized_output, replace
 from refsim.partition.patterns._weights import (
     ALIGNMENT,
     Weight,

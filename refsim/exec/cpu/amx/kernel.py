@@ -9,16 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from refsim.exec.cpu.amx.tiles import (
-    COLUMNS,
-    ROW_BYTES,
-    ROWS,
-    Emulated,
-    Real,
-    Shapes,
-    Tiles,
-    emulation,
-)
+from refsim.exec.cpu.amx.tiles import COLUMNS, ROW_BYTES, ROWS, Emulated, Real, Shapes, Tiles, emulation
 from refsim.exec.cpu.args import ArgLayout, LoadedArgs
 from refsim.exec.cpu.epilogue import CONST_ROWS, NOTHING, Requant
 from refsim.exec.cpu.gemm.block import BlockTask
