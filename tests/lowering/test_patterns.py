@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
@@ -122,26 +121,6 @@ def test_convolutions(weight: Tensor, options: dict[str, Any], name: str, relu: 
     ]
 
 
-def test_rows_of_a_convolution() -> None:
-    """Taps before input channels, every row padded to words, every constant to four channels."""
-    weight = ints(6, 3, 3, 2)
-    _name, args = fused(lambda m, x: conv(m, x), weight, torch.zeros(1, 3, 6, 6, dtype=torch.int8))
-    values, sums, scales, bias = args[3], args[4], args[5], args[8]
-    assert values.shape == (6, 20) and (values[:, 18:] == 0).all()
-    for oc, row in enumerate(values[:, :18].reshape(6, 3, 2, 3)):
-        assert torch.equal(row, weight[oc].permute(1, 2, 0))
-    assert sums.dtype == torch.int32 and sums.tolist() == [*weight.long().sum((1, 2, 3)).tolist(), 0, 0]
-    assert np.allclose(scales, [0.01, 0.012, 0.014, 0.016, 0.018, 0.02, 0, 0], atol=1e-9)
-    assert bias.tolist()[6:] == [0, 0] and bias.dtype == torch.float32 and bias[5] == 1
-
-
-def test_depthwise_weights_and_sums() -> None:
-    """The sums are over the taps of a channel, not over channels."""
-    _name, args = fused(lambda m, x: conv(m, x, groups=4), DEPTH, torch.zeros(1, 4, 6, 6, dtype=torch.int8))
-    assert torch.equal(args[3], DEPTH[:, 0].permute(1, 2, 0))
-    assert args[4].tolist() == DEPTH.long().sum((1, 2, 3)).tolist()
-
-
 @pytest.mark.parametrize("groups", [1, 2])
 def test_transposed_rows(groups: int) -> None:
     weight = ints(8, 4, 3, 2)  # (IC, OC per group, KH, KW)
@@ -200,25 +179,6 @@ def test_linears(call: Any, shape: tuple[int, int], axis: int, rows: int) -> Non
     assert has_bias == ("bias" in call.__code__.co_names)
 
 
-def test_three_chained_linears() -> None:
-    """Scales come from the dequantize node: the producer's arguments are its own input's by then."""
-
-    def f(m: Any, x: Tensor) -> Tensor:
-        y = q(F.linear(dq(x, (0.5, 1)), m.w(), m.bias), (0.25, 2))
-        y = q(torch.relu(F.linear(dq(y, (0.25, 2)), m.w(), m.bias)), (0.125, -128))
-        return q(F.linear(dq(y, (0.125, -128)), m.w(), m.bias), (0.0625, 4))
-
-    after, made = fuse_patterns.run(prepared(Net(f, ints(8, 8)), ROWS))
-    nodes = [n for n in after.calls() if target_name(n).startswith("et_vk")]
-    assert len(made) == 3
-    assert [(n.args[1], n.args[2]) for n in nodes] == [(0.5, 1), (0.25, 2), (0.125, -128)]
-    assert [(n.args[6], n.args[7]) for n in nodes] == [(0.25, 2), (0.125, -128), (0.0625, 4)]
-    assert [n.args[9] for n in nodes] == ["none", "relu", "none"]
-    # one weight, stored once
-    assert len({n.args[3] for n in nodes}) == 1
-    assert nodes[1].args[0] is nodes[0] and nodes[2].args[0] is nodes[1]
-
-
 @pytest.mark.parametrize(
     ("shape", "name"),
     [
@@ -241,16 +201,6 @@ def test_rows_are_those_of_the_last_dim_but_one(shape: tuple[int, ...], name: st
 # --- elementwise ---
 
 
-def test_add() -> None:
-    def f(m: Any, x: Tensor, y: Tensor) -> Tensor:
-        return q(torch.add(dq(x), dq(y, OTHER), alpha=3))
-
-    name, args = fused(f, DEPTH, X, X.clone())
-    assert name == "et_vk.q8ta_add.default"
-    assert [str(a) for a in args[:2]] == ["inputs_0", "inputs_1"]
-    assert args[2:] == [*IN, *OTHER, *OUT, 3.0]
-
-
 @pytest.mark.parametrize(("zp", "operators"), [(-128, [BINARY.name]), (2, [BINARY.name, UNARY.name])])
 def test_add_and_relu(zp: int, operators: list[str]) -> None:
     def f(m: Any, x: Tensor, y: Tensor) -> Tensor:
@@ -262,11 +212,6 @@ def test_add_and_relu(zp: int, operators: list[str]) -> None:
     assert made.node == nodes[-1].name and bool(made.notes) == (zp != -128)
     if zp != -128:
         assert nodes[1].args == (nodes[0], 0.11, zp, 0.11, zp)
-
-
-def test_relu() -> None:
-    name, args = fused(lambda m, x: q(torch.relu(dq(x))), DEPTH, X)
-    assert name == UNARY.serialized and args[1:] == [*IN, *OUT]
 
 
 @pytest.mark.parametrize("upscale", [2, 1])
