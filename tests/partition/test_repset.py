@@ -81,22 +81,12 @@ def test_results_share_no_state_with_their_operands() -> None:
         assert source == a_set("W", "C")
 
 
-def test_is_compatible_looks_in_the_storage_type_that_is_asked_for() -> None:
-    item = a_set("W", "C")
-    assert item.is_compatible(TensorRepr(Storage.BUFFER, layout("W")))
-    assert not item.is_compatible(TensorRepr(Storage.BUFFER, layout("C")))
-    assert item.is_compatible(TensorRepr(Storage.TEXTURE_3D, layout("C")))
-    assert not item.is_compatible(TensorRepr(Storage.TEXTURE_3D, layout("W")))
-    with pytest.raises(LayoutError, match="no storage type"):
-        item.is_compatible(TensorRepr(Storage.DEFAULT, None))
-
-
 @pytest.mark.parametrize("storage", [Storage.BUFFER, Storage.TEXTURE_3D])
 @pytest.mark.parametrize("row", LAYOUTS.values(), ids=str)
 def test_a_set_of_one(storage: Storage, row: object) -> None:
     single = TensorRepr(storage, row)
     made = make_tensor_repset(single)
-    assert made.is_constrained() and made.is_compatible(single) and made.make_tensor_repr() == single
+    assert made.is_constrained() and made.make_tensor_repr() == single
 
 
 def test_the_default_is_no_set() -> None:

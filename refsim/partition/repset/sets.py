@@ -138,18 +138,6 @@ class TensorRepSet:
     def texture_is_valid(self) -> bool:
         return bool(self.valid_texture_layouts)
 
-    def is_compatible(self, storage: TensorRepr) -> bool:
-        """Whether the representation is in the set."""
-        sides = dict(self._sides())
-        if storage.storage_type not in sides:
-            raise LayoutError(
-                "representation",
-                "no storage type was chosen",
-                got=storage.storage_type.name,
-                need="BUFFER or TEXTURE_3D",
-            )
-        return storage.memory_layout in sides[storage.storage_type]
-
     def any_in_common(self, other: TensorRepSet) -> bool:
         return not self.make_intersect(other).is_empty()
 
