@@ -7,6 +7,8 @@ Source: ET-VK's q8ta_dequantize.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from refsim.core import index
@@ -26,6 +28,7 @@ from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
+@dataclass(frozen=True)
 class Params(quantized.QuantizedParams):
     """Scale and zero point; the range and dtype that a graph carries must be int8's."""
 

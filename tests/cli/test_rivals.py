@@ -19,7 +19,7 @@ CASE = f"{UNARY.name}/0003"
 TWO = apart.Rivals(
     UNARY.name,
     (
-        apart.Rival("zero point not folded", "in_zp taken as 0"),
+        apart.Rival("zero point not folded", "IN_ZP taken as 0"),
         apart.Rival("truncation", "fractions cut off"),
     ),
 )
@@ -53,7 +53,7 @@ def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
     given = ("diff", tmp_path / "right", tmp_path / "wrong", "--case", CASE)
     assert said(refsim(*given).out, f"refsim replay {UNARY.name}/")
     found = refsim(*given, "--json").json["apart"]
-    assert found["case"].startswith(UNARY.name) and found["causes"][0]["detail"] == "in_zp taken as 0"
+    assert found["case"].startswith(UNARY.name) and found["causes"][0]["detail"] == "IN_ZP taken as 0"
     assert said(refsim("replay", CASE, "--actual", tmp_path / "wrong").out, "refsim replay ")
     assert refsim("replay", CASE, "--actual", tmp_path / "right", "--json").json["apart"] is None
     done = refsim("replay", CASE, "-x", "cpu:emulated")

@@ -51,24 +51,24 @@ VAGUE = ("another operation", "address", "wrong count", "window of another size"
 class Found:
     """An edit that gives the buffer or a part of it: its class, its prediction, and its place if a kernel has it.
 
-    ``others`` are the classes and places of edits that give the same bytes.
+    ``others`` are the places of edits of this class that give the same bytes.
     """
 
     name: str
     prediction: Prediction
     own: Place | None
-    others: tuple[tuple[str, Place | None], ...] = ()
+    others: tuple[Place, ...] = ()
 
     @property
     def place(self) -> Place | None:
         """The first place that gives the bytes, which names the others; None if no line of a kernel does."""
-        places = [place for place in (self.own, *(place for _, place in self.others)) if place is not None]
+        places = [place for place in (self.own, *self.others) if place is not None]
         others = tuple(f"{place.edit} ({place})" for place in places[1:])
         return replace(places[0], others=others) if places else None
 
 
 def edits(ev: Evidence, seconds: float, known: bool = False) -> Iterator[Found]:
-    """The edits that a search found; of those that give the same bytes the most likely one, which names the others.
+    """The edits that a search found; of those of one class that give the same bytes the first, which names the others.
 
     Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time.
     """
@@ -77,16 +77,14 @@ def edits(ev: Evidence, seconds: float, known: bool = False) -> Iterator[Found]:
     with np.errstate(all="ignore"):
         survivors = list(EditSearch(ev, seconds, known).survivors())
     counted = compared(ev)
-    groups: dict[bytes, list[Found]] = {}
+    groups: dict[tuple[bytes, str], list[Found]] = {}
     for survivor in survivors:
         cells = survivor.words.view(np.int8) if ev.desc.is_int8 else survivor.words
-        rows = sorted(map(_told, (survivor.found, *survivor.alike)), key=lambda row: _order(row[0]))
-        name, detail, place = rows[0]
-        others = tuple((name, place) for name, _, place in rows[1:])
-        found = Found(name, Prediction(name, detail, cells), place, others)
-        groups.setdefault(cells[counted].tobytes(), []).append(found)
-    for first, *rest in groups.values():
-        yield replace(first, others=(*first.others, *((each.name, each.own) for each in rest)))
+        told = cells[counted].tobytes()
+        for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
+            groups.setdefault((told, name), []).append(Found(name, Prediction(name, detail, cells), place))
+    for first, *rest in sorted(groups.values(), key=lambda group: _order(group[0].name)):
+        yield replace(first, others=tuple(each.own for each in rest if each.own is not None))
 
 
 def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
