@@ -57,7 +57,7 @@ def test_values_that_are_wrong_everywhere(alpha: float) -> None:
     call = replace(ADD.call, params=replace(ADD.call.params, alpha=alpha, b_zp=ADD.call.params.a_zp))
     report = _wrong(ADD, call)
     assert any(ALPHA_IGNORED.note in line for line in report.pattern) is (alpha == 1.0)
-    assert report.causes[0].exact and "a_zp for b_zp" in report.causes[0].what
+    assert report.causes[0].exact and report.causes[0].name == "another tensor's quantization"
 
 
 def test_a_defect_alone_is_the_cause() -> None:

@@ -20,7 +20,7 @@ from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.run import PLAIN_STEPS, EditSearch
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import compared
-from refsim.bytediff.search.words import Place, class_of, place_of
+from refsim.bytediff.search.words import Place, class_of, place_of, text_of
 from refsim.core.errors import ParameterError
 
 #: How long a search may take on a usual machine, and what says otherwise for this process and those that it starts.
@@ -93,7 +93,7 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
         if (prediction.name, prediction.detail) == (name, detail):
             return None if prediction.fitted or prediction.inferred else prediction.cells
     bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()})
-    row = next((row for row in _candidates(bench) if _told(row)[:2] == (name, detail)), None)
+    row = next((row for row in _candidates(bench) if _says(row, name, detail)), None)
     if row is None:
         return None
     with np.errstate(all="ignore"):
@@ -111,6 +111,13 @@ def _candidates(bench: Bench) -> Iterator[Candidate]:
 
 def _order(name: str) -> int:
     return LIKELY.index(name) if name in LIKELY else len(LIKELY) + (name in VAGUE)
+
+
+def _says(row: Candidate, name: str, detail: str) -> bool:
+    """Whether an edit is told by this class and these words."""
+    if row.edit is None:
+        return row.device is not None and (row.device.name, row.device.detail) == (name, detail)
+    return text_of(row.edit) == detail and class_of(row.edit) == name
 
 
 def _told(row: Candidate) -> tuple[str, str, Place | None]:

@@ -76,7 +76,7 @@ def _unwritten(ev: Evidence) -> Iterator[Prediction]:
     """Cells that nobody wrote hold what was there before."""
     for left, before, fitted in _before(ev):
         if before.min() == before.max():  # the bytes of another buffer are that buffer
-            yield Prediction(NOTHING, f"no byte: {left}", before, fitted)
+            yield Prediction(NOTHING, f"no byte: {left}", before)  # one byte says all: little was read off
         for name, what, missing, read_off in _missing(ev):
             if missing.any():
                 yield Prediction(

@@ -56,7 +56,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
     ("fused", "", "", "fused multiply-add"),
     ("total", "", "", "sums of 16 bits"),
-    ("lanes", "", "3 - ", "byte order"),
+    ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
     ("values arguments", "", r"\bh, w, c\b", "H and W exchanged"),
     ("operand", "dot4|add_lanes", "", "reduction too short"),
@@ -149,6 +149,7 @@ def _called(edit: KernelEdit, entry: Entry | None) -> str:
     return f"{_cut(entry.text)} ({edit.copy.schema.kernel.path}:{entry.line})"
 
 
+@cache
 def class_of(edit: KernelEdit) -> str:
     """The class of an edit, by the names that it touches: those that change, else those beside them."""
     old, new = (edit.copy.schema.names.text(node) for node in (edit.old, edit.made.new))
@@ -181,6 +182,7 @@ def _statements(copy: Copy) -> dict[ast.AST, ast.stmt]:
     return found
 
 
+@cache
 def text_of(edit: KernelEdit) -> str:
     """What stands there instead."""
     names, old, new = edit.copy.schema.names, edit.old, edit.made.new
