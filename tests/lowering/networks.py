@@ -31,10 +31,10 @@ def three(m: Any, x: Tensor) -> Tensor:
 
 # --- linears and matrix products ---
 
-CHAIN = {"a": linear(16, 24), "b": linear(24, 8, bias=False), "c": linear(8, 12)}
-PAIR = {"a": linear(16, 20), "b": linear(20, 7)}
-HEAD = {"a": linear(16, 24), "b": linear(24, 12)}
-BARE_HEAD = {"a": linear(16, 24), "b": linear(24, 12, bias=False)}
+CHAIN: dict[str, Any] = {"a": linear(16, 24), "b": linear(24, 8, bias=False), "c": linear(8, 12)}
+PAIR: dict[str, Any] = {"a": linear(16, 20), "b": linear(20, 7)}
+HEAD: dict[str, Any] = {"a": linear(16, 24), "b": linear(24, 12)}
+BARE_HEAD: dict[str, Any] = {"a": linear(16, 24), "b": linear(24, 12, bias=False)}
 
 LINEARS: dict[str, Network] = {
     "ChainedLinears": network(three, (6, 16), **CHAIN),
@@ -87,7 +87,10 @@ def batch(m: Any, x: Tensor) -> Tensor:
     return m.b(y) + y
 
 
-UP = {"a": transposed(8, 12, 3, stride=2, padding=1, output_padding=1), "b": transposed(12, 8, 2, stride=2)}
+UP: dict[str, Any] = {
+    "a": transposed(8, 12, 3, stride=2, padding=1, output_padding=1),
+    "b": transposed(12, 8, 2, stride=2),
+}
 
 CONVOLUTIONS: dict[str, Network] = {
     "GroupedConvolution": network(
