@@ -15,6 +15,9 @@ settings.load_profile("untimed")
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+#: Seconds of a usual machine that tests search for an edit.
+SEARCH = 0.2
+
 # readline, which pytest imports, sets these behind Python's back, and child processes would heed them.
 for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
@@ -22,10 +25,10 @@ for name in ("COLUMNS", "LINES"):
 
 
 @pytest.fixture(autouse=True)
-def short_search(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Most tests need no long search for the edit of a kernel that gives wrong bytes; ``long_search`` marks others."""
-    if request.node.get_closest_marker("long_search") is None:
-        monkeypatch.setenv("REFSIM_SEARCH", "1")
+def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few tests need a long search for the edit of a kernel that gives wrong bytes; ``search(seconds)`` marks them."""
+    marker = request.node.get_closest_marker("search")
+    monkeypatch.setenv("REFSIM_SEARCH", str(SEARCH if marker is None else marker.args[0]))
 
 
 @pytest.hookimpl(tryfirst=True)

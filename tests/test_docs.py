@@ -65,7 +65,7 @@ def test_every_public_name_has_a_section_and_a_meaning() -> None:
     assert list(held) == refsim.__all__ and all(held.values())
 
 
-@pytest.mark.long_search
+@pytest.mark.search(10)
 @pytest.mark.few(12)
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
 def test_output_is_as_shown(example) -> None:
@@ -215,7 +215,7 @@ def test_the_gallery_shows_what_edited_kernels_write() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.long_search
+@pytest.mark.search(10)
 @pytest.mark.parametrize("path", notebooks.NOTEBOOKS, ids=lambda path: path.name)
 def test_a_notebook_holds_what_its_cells_give(path: Path) -> None:
     console._seed("seeded_bugs.py", "phone")

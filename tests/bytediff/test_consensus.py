@@ -41,6 +41,7 @@ def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
     assert reordered(tied, found).causes[-1] in tied.causes
 
 
+@pytest.mark.search(1)
 def test_a_single_case_reads_as_the_diff_does() -> None:
     report = wrong(1, UNBORDERED)
     found = agreed([report])

@@ -71,6 +71,7 @@ def test_both_maps_show_every_difference() -> None:
     assert {i for i, name in logical.items() if "d" in name.split()} == differing & elements
 
 
+@pytest.mark.search(1)
 def test_the_causes_and_the_values_are_on_it() -> None:
     text, report = page(bordered())
     assert "border padded with 0" in text and report.pattern[0] in text

@@ -26,7 +26,7 @@ N, C, H, W = coordinates(EXPECTED.desc)
 CELLS = np.arange(len(EXPECTED.data))
 
 #: An edit in a region is found after those of whole buffers.
-pytestmark = pytest.mark.long_search
+pytestmark = pytest.mark.search(10)
 Row = tuple[Edit, str, str, np.ndarray]
 ROWS: list[Row] = [
     (UNFOLDED, "only in lane 3", "lane", CELLS % 4 == 3),

@@ -51,7 +51,7 @@ def test_extract_makes_a_case_that_replays(mixed, tmp_path: Path, refsim) -> Non
     refsim("extract", *mixed, "--node", ADD, "-o", tmp_path / "add").refused("already exists")
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["words", "constants"])
 def test_each_call_runs_alone_on_a_runtime(way: str, mixed, models, tmp_path: Path, refsim) -> None:
     """On the simulated runtime each call gives the recorded words, from the words that it got in the model."""

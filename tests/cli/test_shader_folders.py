@@ -218,6 +218,7 @@ def test_no_such_device(folder: Path, refsim) -> None:
 # --- wrong modules ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.search(1)
 def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, CONV, BINARY)
     done = refsim("shaders", folder, "--html", tmp_path / "page.html")

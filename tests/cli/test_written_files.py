@@ -34,6 +34,8 @@ WRONG = Path(__file__).parents[1] / "modules" / "own" / "wrong"
 REPAIRABLE = Path(__file__).parents[1] / "modules" / "repairable"
 DEVICE = any(one.name == "spv:DIR" and one.available for one in executors())
 #: (verb, option) -> a command line that writes NEW, whatever its status is.
+#: It judges every case of an operator.
+CERTIFICATE = ("golden check", "--certificate")
 ROWS = {
     ("bisect", "--html"): f"bisect {RUN} --actual wrong --partial --html NEW.html",
     ("bisect", "--node-data"): f"bisect {RUN} --actual {DUMP} --node-data NEW.json",
@@ -42,7 +44,7 @@ ROWS = {
     ("diff", "--html"): "diff a.bin b.bin -l 4W4C -s 1,6,2,6 --html NEW.html",
     ("expose", "--output"): f"expose {PTE} -o NEW.pte",
     ("extract", "--output"): f"extract {PTE} -n 1 --random 0 -o NEW",
-    ("golden check", "--certificate"): "golden check --pte corpus --outputs . --certificate NEW.json",
+    CERTIFICATE: "golden check --pte corpus --outputs . --certificate NEW.json",
     ("golden export", "--pte"): "golden export q8ta_relu --size small --pte NEW",
     ("golden verify", "--results"): "golden verify q8ta_relu/1 --results NEW.jsonl",
     ("inspect", "--html"): f"inspect {PTE} --html NEW.html",
@@ -156,7 +158,10 @@ def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.few(10)
-@pytest.mark.parametrize(("verb", "option"), ROWS, ids=[" ".join(row) for row in ROWS])
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [pytest.param(*row, marks=[pytest.mark.long] * (row == CERTIFICATE), id=" ".join(row)) for row in ROWS],
+)
 def test_what_is_written_is_named(
     verb: str, option: str, scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:

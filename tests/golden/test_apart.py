@@ -96,6 +96,7 @@ def test_an_outcome_of_no_difference_excludes_only_those_that_predict_some() -> 
     assert found.meaning == '1 element differs there by "a", 1 other by "b"; "the same" excludes both'
 
 
+@pytest.mark.search(1)
 def test_a_fitted_cause_is_named_and_never_excluded() -> None:
     """Lanes of padding hold 0: what was read off these bytes foretells no other case."""
     fitted = "padding leaked"

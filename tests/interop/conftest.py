@@ -19,3 +19,10 @@ class Unavailable(pytest.Module):
 
 def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
     return Unavailable.from_parent(parent, path=module_path) if MISSING else None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """ExecuTorch takes seconds for each program."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("long")

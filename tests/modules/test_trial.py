@@ -230,7 +230,7 @@ def zero_point_missing(bound: BoundCase, out: PackedBuffer) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.long_search
+@pytest.mark.search(10)
 def test_the_cause_that_holds_in_all_wrong_cases() -> None:
     trial = ModuleTrial(Wrong(zero_point_missing))
     number, _, tried, rest = first_wrong(trial, "q8ta_conv2d_general")
