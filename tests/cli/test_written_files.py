@@ -33,9 +33,9 @@ DATA = Path(__file__).parents[1] / "data"
 WRONG = Path(__file__).parents[1] / "modules" / "own" / "wrong"
 REPAIRABLE = Path(__file__).parents[1] / "modules" / "repairable"
 DEVICE = any(one.name == "spv:DIR" and one.available for one in executors())
-#: (verb, option) -> a command line that writes NEW, whatever its status is.
 #: It judges every case of an operator.
 CERTIFICATE = ("golden check", "--certificate")
+#: (verb, option) -> a command line that writes NEW, whatever its status is.
 ROWS = {
     ("bisect", "--html"): f"bisect {RUN} --actual wrong --partial --html NEW.html",
     ("bisect", "--node-data"): f"bisect {RUN} --actual {DUMP} --node-data NEW.json",
