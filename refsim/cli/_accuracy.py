@@ -10,6 +10,9 @@ from typing import Any
 import click
 import numpy as np
 
+from refsim.cli.kit.devtools import write_node_data
+from refsim.cli.kit.text import wrote
+from refsim.core import atomic_write
 from refsim.device.losses import OperatorLoss, RunAccuracy
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
@@ -50,6 +53,20 @@ def measured(
         exact, list(map(_finite, found.outputs)), list(map(operator, found.losses)), found.missing,
         list(map(cells, found.losses)), list(map(_db, found.outputs)),
     )  # fmt: skip
+
+
+def write_losses(lost: RunAccuracy | None, file: str, html: str | None, node_data: str | None) -> None:
+    """Write what a run loses as a page with bars and as node data, as asked. UsageError without ``--float``."""
+    if lost is None and (html or node_data):
+        raise click.UsageError(
+            f"{'--html' if html else '--node-data'} needs --float: it shows what operators lose"
+        )
+    if lost is None:
+        return
+    if html is not None:
+        atomic_write.write(html, lost.page(file).encode())
+        wrote(html)
+    write_node_data(node_data, f"losses of {file}", lost.shares)
 
 
 def _db(value: float) -> str:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import click
 import numpy as np
 
-from refsim.cli._accuracy import float_option, measured
-from refsim.cli.kit.devtools import origin_option, read_origins
+from refsim.cli._accuracy import float_option, measured, write_losses
+from refsim.cli.kit.devtools import node_data_option, origin_option, read_origins
 from refsim.cli.kit.options import (
     executor_profile_option,
     executors_option,
+    html_option,
     inputs_options,
     output_option,
     partial_option,
@@ -87,6 +88,8 @@ EXPECTED_NAMES = ("out", "upstream_out")
 )
 @origin_option
 @float_option
+@html_option
+@node_data_option
 def command(
     file: str,
     runs: tuple[str, ...],
@@ -107,6 +110,8 @@ def command(
     memory: bool,
     origin: str | None,
     exact: str | None,
+    html: str | None,
+    node_data: str | None,
 ) -> RanFile | RanSequence:
     """Execute FILE, a .pte or a delegate blob, and print one row per operator."""
     if several:
@@ -114,7 +119,7 @@ def command(
             raise click.UsageError(
                 "--sequence takes the inputs of each run: run FILE --sequence A.npz B.npz ..."
             )
-        if inputs or seed is not None or output or dump or golden or expect:
+        if inputs or seed is not None or output or dump or golden or expect or html or node_data:
             raise click.UsageError("--sequence compares runs with each other, and writes nothing")
         aimed = opened(file, family, profile, None, release=release)
         many = [GivenInputs(path, None).of(aimed.model) for path in runs]
@@ -137,6 +142,7 @@ def command(
         notes = check_run(recorded, aimed, given, partial, drawing) + aimed.misfits(recorded.path)
     names = executors.split(",")
     lost = measured(model, given, exact, executor_named(names[0]))
+    write_losses(lost, file, html, node_data)
     with progress("operators", sum(1 for _ in model.nodes()) * len(names) * repeat) as advance:
         result = execute(
             model, given, names, recorded=recorded, dump_regex=dump[0] if dump else None,

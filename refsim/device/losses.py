@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core import choices
+from refsim.core.html import rendered
 from refsim.core.result import Table
 
 COLUMNS = (
@@ -52,3 +53,12 @@ class RunAccuracy:
         yield f"outputs: {', '.join(f'out{number} {text} dB' for number, text in enumerate(self.told))}"
         if self.missing:
             yield f"not found in {self.exact}: {choices.listed(self.missing)}"
+
+    def page(self, file: str) -> str:
+        """The table with a bar for each operator, as an HTML page. MissingDependencyError without jinja2."""
+        return rendered("html page", "refsim.device", "losses.html", file=file, lost=self, columns=COLUMNS)
+
+    @property
+    def shares(self) -> list[tuple[str, str]]:
+        """(value, its part of what the outputs lose), as node data for Model Explorer takes them."""
+        return [(row.value, f"{100 * row.share:.1f}% of the loss") for row in self.operators]

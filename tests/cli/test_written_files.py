@@ -60,6 +60,8 @@ ROWS = {
     ("replay", "--html"): "replay q8ta_relu/1 --actual a.bin --html NEW.html",
     ("run", "--dump"): f"run {RUN} --dump q8ta NEW",
     ("run", "--output"): f"run {RUN} -o NEW.npz",
+    ("run", "--html"): f"run {RUN} --float {{models}}/linear_head.pt2 --html NEW.html",
+    ("run", "--node-data"): f"run {RUN} --float {{models}}/linear_head.pt2 --node-data NEW.json",
     ("shaders", "--html"): "shaders {wrong} q8ta_conv2d_pw --count 8 --html NEW.html",
     ("shaders", "--patch"): "shaders {repairable} --count 8 --repair --patch NEW.spv",
     ("sweep", "--db"): "sweep q8ta_relu -n 2 --workers 0 -x cpu --db NEW.db",
@@ -165,8 +167,8 @@ def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatc
 def test_what_is_written_is_named(
     verb: str, option: str, scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if verb == "lower":
-        pytest.importorskip("torch", reason="lower needs torch")
+    if ".pt2" in ROWS[verb, option]:
+        pytest.importorskip("torch", reason="programs of torch.export need torch")
     if (verb == "shaders" or (verb, option) == ("probe", "--output")) and not DEVICE:
         pytest.skip("no Vulkan device, or no kp")
     if verb == "golden check":

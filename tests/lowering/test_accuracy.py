@@ -85,7 +85,13 @@ def test_errors_are_those_of_dumped_bytes(name: str, tmp_path: Path, capsys, mon
     assert main([*words, "--dump", pattern, "dump", "-o", "out.npz", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["accuracy"]
     assert main(words) == 0 and "what gains most in float first" in capsys.readouterr().out
+    assert main([*words, "--html", "page.html", "--node-data", "shares.json"]) == 0
+    shares = json.loads(Path("shares.json").read_text())["program"]["results"]
     rows = {row["value"]: row for row in found["operators"]}
+    assert {value: one["value"] for value, one in shares.items()} == {
+        value: f"{100 * row['share']:.1f}% of the loss" for value, row in rows.items()
+    }
+    assert all(f"width: {100 * row['share']:.1f}%" in Path("page.html").read_text() for row in rows.values())
     dumped = [json.loads(path.read_text()) for path in Path("dump").glob("*.json")]
     dumped.sort(key=lambda info: (info["value"].partition("_")[0], info["node"]))
     assert not found["missing"] and len(dumped) == len(modules)
