@@ -87,7 +87,7 @@ def read(given: Sequence[Given]) -> list[ExposedPart]:
     seen: dict[str, str] = {}
     for part in parts:
         if part.manifest.source_digest != first.manifest.source_digest:
-            got, need = (p.manifest.source or p.manifest.file for p in (part, first))
+            got, need = (p.manifest.source for p in (part, first))
             raise FormatError(part.where, "outputs of another program", got=got, need=need)
         for number in range(part.manifest.own):
             if part.arrays[number].tobytes() != first.arrays[number].tobytes():
@@ -114,7 +114,7 @@ def collect(parts: Sequence[ExposedPart], target: Target | None = None) -> Colle
     held: dict[str, PackedBuffer | np.ndarray] = {}
     known = {c.name: c for c in candidates(model)}
     given = {c.given: c for c in known.values() if c.given is not None and not c.reason}
-    run = RunIdentity(first.manifest.source_digest or None)  # on which inputs the device ran, nobody knows
+    run = RunIdentity(first.manifest.source_digest)  # on which inputs the device ran, nobody knows
     for part in parts:
         for number, (row, array) in enumerate(zip(part.manifest.outputs, part.arrays, strict=True)):
             place = f"{part.where}: {row.output}"

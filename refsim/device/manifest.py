@@ -1,7 +1,6 @@
 """The manifest of an exposed file, ``OUT.json`` beside ``OUT``: which output of the program holds which value, and how.
 
-Read with checks, since it travels with the file through hands and machines. A plain list of rows is read too: that is
-how manifests looked that were made by hand before `refsim expose` existed.
+Read with checks, since it travels with the file through hands and machines.
 """
 
 from __future__ import annotations
@@ -160,14 +159,12 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
             need="a file that refsim expose wrote",
             hints=_hints(name),
         )
-    content = json_file(where, "a manifest that refsim expose wrote")
-    outputs = described(pte)
-    manifest = _rows(content, where, outputs, name) if isinstance(content, list) else parse(content, where)
-    if manifest.digest and manifest.digest != (given := digest(data)):
+    manifest = parse(json_file(where, "a manifest that refsim expose wrote"), where)
+    if manifest.digest != (given := digest(data)):
         need = f"the {manifest.file} that it was written with, SHA-256 {manifest.digest[:SHORT]}..."
         got = f"{name}, SHA-256 {given[:SHORT]}..."
         raise FormatError(where, "belongs to another file", got=got, need=need)
-    _check(manifest, outputs, where)
+    _check(manifest, described(pte), where)
     return pte, manifest
 
 
@@ -224,7 +221,7 @@ def source_of(path: str | os.PathLike[str]) -> str | None:
     if not os.path.exists(path_of(path)):
         return None
     try:
-        return read(path)[1].source or "the program"
+        return read(path)[1].source
     except RefsimError:  # the manifest of another file
         return None
 
@@ -242,34 +239,6 @@ def parse(content: Any, where: str) -> Manifest:
     if found.target not in (None, *targets()):
         raise FormatError(f"{where}: target", "unknown", got=quote(found.target), need=", ".join(targets()))
     return found
-
-
-@dataclass(frozen=True)
-class _HandRow:
-    """A row of a manifest that was made by hand: an output that holds the bytes of an int8 buffer."""
-
-    output: str
-    value: str
-    mode: Annotated[str, one_of("raw")]
-    dims: Sizes
-    layout: str
-    bytes: Count
-
-
-def _rows(content: list[Any], where: str, outputs: list[tuple[str, tuple[int, ...]]], file: str) -> Manifest:
-    """A list of rows: the outputs that hold packed buffers; all others are the program's own."""
-    found: dict[str, tuple[str, Held]] = {}
-    for number, listed in enumerate(content):
-        row = typed(_HandRow, listed, f"{where}: [{number}]")
-        found[row.output] = (row.value, Held(row.dims, row.layout, "int8", row.bytes))
-    rows = []
-    for number, (dtype, shape) in enumerate(outputs):
-        value, kept = found.pop(f"out{number}", (None, None))
-        rows.append(ExposedOutput(f"out{number}", dtype, shape, value, WORDS if kept else None, kept))
-    if found:
-        raise FormatError(where, "names outputs that there are not", got=", ".join(found), need=len(outputs))
-    own = sum(row.value is None for row in rows)
-    return Manifest(os.path.basename(file), "", "", "", own, tuple(rows))
 
 
 def _check(manifest: Manifest, outputs: list[tuple[str, tuple[int, ...]]], where: str) -> None:

@@ -156,7 +156,7 @@ def test_a_file_that_is_not_exposed_and_one_that_is(
     done = refsim(
         "bisect", DEVICE / "linear_head.raw.pte", *head[1:], "--actual", models / "linear_head.dump.zip"
     )
-    done.refused("judges its outputs; need the program, of which it was made")
+    done.refused("judges its outputs; need linear_head.pte, of which it was made")
     (words,) = hints(done)
     given = [outputs[1] if word == "OUTPUTS" else word for word in filled(words, head)]
     assert given[0] == "triage" and refsim(*given).status == 0
