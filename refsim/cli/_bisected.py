@@ -16,6 +16,7 @@ from refsim.device.complete import CompleteComparison
 from refsim.device.first_wrong import Bisected
 from refsim.device.row import GIVEN, Row
 from refsim.golden.told import ToldReport
+from refsim.graph.describe import NodeOutput
 from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "output", "run", "alone")
@@ -41,13 +42,9 @@ class ComparedBuffer:
 
 
 @dataclass(frozen=True)
-class BisectNode:
+class BisectNode(NodeOutput):
     """One int8 operator, quantize or dequantize."""
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it."]
-    operator: Annotated[str, "Name of the operator."]
-    value: Annotated[str, "Its output."]
     verdict: Annotated[
         Verdict,
         "`wrong`: the operator itself is; `wrong inputs`: it only got wrong ones; `does not fit`: see `unfit`.",
@@ -64,7 +61,7 @@ class BisectNode:
     @classmethod
     def of(cls, row: Row) -> BisectNode:
         run, alone = ComparedBuffer.of(row.run), ComparedBuffer.of(row.alone)
-        return cls(row.delegate, row.node, row.operator, row.output, verdict(row), row.unfit, run, alone)
+        return cls(row.delegate, row.node, row.operator, row.value, verdict(row), row.unfit, run, alone)
 
     def cells(self) -> list[object]:
         run = self.run or self.unfit or "not dumped"
@@ -96,7 +93,7 @@ class BisectedFile(CompleteComparison):
     dumped: bool
 
     def text(self) -> Text:
-        rows = [((node.delegate, node.node), node.cells()) for node in self.nodes]
+        rows = [(node.at, node.cells()) for node in self.nodes]
         yield self.made.table(COLUMNS, rows, drop=("delegate",))
         yield from self.made.summary()
         yield _dumped(self.found.rows)
@@ -123,7 +120,7 @@ class BisectedFile(CompleteComparison):
             return
         before = [] if profile is None else self.found.allowed_before(first)
         beyond = f" otherwise than profile {profile.name} allows" if profile is not None and before else ""
-        yield f"first that diverges{beyond}: node {first.node} {first.operator}, {first.output}"
+        yield f"first that diverges{beyond}: node {first.node} {first.operator}, {first.value}"
         if profile is not None and before:
             nodes = ", ".join(f"node {row.node} {row.operator}" for row in before)
             differ = form(len(before), "differs", "differ")
@@ -134,12 +131,12 @@ class BisectedFile(CompleteComparison):
             if row.wrong:
                 how = f"on {GIVEN}" if row.given else "on its own dumped inputs"
                 how = how if row.alone is not None else "its inputs were not all dumped"
-                yield f"wrong: node {row.node} {row.operator}, {row.output} ({how})"
-                yield from self.made.made_by(row.delegate, row.node)
+                yield f"wrong: node {row.node} {row.operator}, {row.value} ({how})"
+                yield from self.made.made_by(*row.at)
                 if row.cause:
                     yield f"cause: {row.cause}"
             elif row.cause:
-                yield f"not judged: node {row.node} {row.operator}, {row.output}: {row.cause}"
+                yield f"not judged: node {row.node} {row.operator}, {row.value}: {row.cause}"
 
     def _others(self) -> Iterator[str]:
         """The command that explains the next of the wrong operators that no report is about, and the others."""

@@ -125,18 +125,18 @@ def command(
     if dumped is not None:
         check_exchanged(model, rows, where, "buffers", "each buffer under its own name")
     notes += [*found.changed(model), *(row.doubt for row in rows if row.doubt)]
-    write_node_data(node_data, f"bisect {where}", [(row.output, verdict(row)) for row in rows])
-    held = frozenset(row.output for row in found.compared)
-    needed = [row.output for row in rows if row.is_int8]
+    write_node_data(node_data, f"bisect {where}", [(row.value, verdict(row)) for row in rows])
+    held = frozenset(row.value for row in found.compared)
+    needed = [row.value for row in rows if row.is_int8]
     own = [] if runner is None or executor is None else shares(model, {executor: runner})
     whole = Completeness(where, needed, held, partial, notes, fix_of(dumped, model), own)
     told = ToldReport.of(found.report, executor, runner)
     write_html(told, html)
     return BisectedFile(
         file=file, aimed=aimed, whole=whole, differs=not found.same, actual=where,
-        nodes=[BisectNode.of(row) for row in rows], first=None if found.first is None else found.first.output,
-        wrong=[row.output for row in found.wrong], legal=[row.output for row in found.legal],
-        causes={row.output: row.cause for row in found.wrong if row.cause},
+        nodes=[BisectNode.of(row) for row in rows], first=None if found.first is None else found.first.value,
+        wrong=[row.value for row in found.wrong], legal=[row.value for row in found.legal],
+        causes={row.value: row.cause for row in found.wrong if row.cause},
         told=told, made=made, found=found, dumped=dumped is not None,
     )  # fmt: skip
 
@@ -146,10 +146,10 @@ def _check_compared(found: Bisected, where: str, recorded: Recorded | Ran, node:
     if not found.compared:
         raise FormatError(
             where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
-            need=f"such as {choices.first([row.output for row in found.rows], MOST_NAMED)}",
+            need=f"such as {choices.first([row.value for row in found.rows], MOST_NAMED)}",
         )  # fmt: skip
     if found.asked is not None and found.chosen is not None and found.chosen.run is None:
-        need = f"{found.chosen.output}, or another --node"
+        need = f"{found.chosen.value}, or another --node"
         raise FormatError(where, f"holds no buffer of node {node}", need=need)
 
 

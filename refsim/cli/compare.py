@@ -65,7 +65,7 @@ class Compared(CompleteComparison):
         for row in self.buffers:
             cells = [row.delegate, row.node, row.operator, row.value, row.bytes, row.different]
             cells += [row.kernels, row.verdict] if self.foreign else []
-            rows.append(((row.delegate, row.node), cells))
+            rows.append((row.at, cells))
         columns = (*COLUMNS, *FOREIGN_COLUMNS) if self.foreign else COLUMNS
         yield self.made.table(columns, rows, drop=("delegate", "bytes", "kernels"))
         if rows:

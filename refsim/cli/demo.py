@@ -115,7 +115,7 @@ def _shown(name: str, path: Path, executors: Sequence[str]) -> DemoModel:
     told = outputs_of(result, wanted)
     checks = [check for row in result.rows for check in row.golden.values()]
     return DemoModel(
-        name, len({(row.delegate, row.node) for row in result.rows}), len(checks),
+        name, len({row.at for row in result.rows}), len(checks),
         sum(check.compared for check in checks), sum(check.different for check in checks),
         Completeness(recorded.path, result.needed, result.compared).not_compared,
         all(one.same for one in told) and not any(result.apart.values()),

@@ -74,41 +74,9 @@ MOST_REPORTS = 3
 class TriageNode:
     """One operator."""
 
-    verdict_of: OperatorVerdict
+    judged: Annotated[OperatorVerdict, FLAT]
     reproduce: Annotated[str | None, "With --output: the command that runs it alone."]
     told: Annotated[ToldReport, FLAT]
-
-    @property
-    def delegate(self) -> Annotated[int, "Number of the delegate."]:
-        return self.verdict_of.row.delegate
-
-    @property
-    def node(self) -> Annotated[int, "Number of the node in it."]:
-        return self.verdict_of.row.node
-
-    @property
-    def operator(self) -> Annotated[str, "Name of the operator."]:
-        return self.verdict_of.row.operator
-
-    @property
-    def value(self) -> Annotated[str, "Its output."]:
-        return self.verdict_of.row.output
-
-    @property
-    def verdict(self) -> Annotated[str, "same, legal, wrong, unknown inputs or not exposed."]:
-        return self.verdict_of.kind
-
-    @property
-    def profiles(self) -> Annotated[tuple[str, ...], "Profiles that explain every element that differs."]:
-        return self.verdict_of.profiles
-
-    @property
-    def own_inputs(self) -> Annotated[bool, "Whether it was judged on the inputs that it had."]:
-        return self.verdict_of.row.alone is not None
-
-    @property
-    def cause(self) -> Annotated[str, "The likeliest cause in words; empty if there is none."]:
-        return self.verdict_of.cause
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,11 +115,11 @@ class TriagedRun(Result):
 
     @property
     def _suspects(self) -> list[TriageNode]:
-        return [node for node in self.nodes if node.verdict_of in self.found.suspects]
+        return [node for node in self.nodes if node.judged in self.found.suspects]
 
     def text(self) -> Text:
         found, several = self.found, self.runs
-        rows = [((node.delegate, node.node), cells(node.verdict_of, several)) for node in self.nodes]
+        rows = [(node.judged.row.at, cells(node.judged, several)) for node in self.nodes]
         yield self.made.table(COLUMNS, rows, drop=("delegate",))
         yield from self.made.summary()
         run = f"run {several.shown}: " if several is not None and len(several.groups) > 1 else ""
@@ -161,13 +129,13 @@ class TriagedRun(Result):
         if several is not None:
             yield from repeats_lines(several)
         for node in self._suspects[:MOST_REPORTS]:
-            yield from node.told.text() if node.verdict == LEGAL else node.told.report_text()
-            yield from self.made.made_by(node.delegate, node.node)
+            yield from node.told.text() if node.judged.verdict == LEGAL else node.told.report_text()
+            yield from self.made.made_by(*node.judged.row.at)
         if len(self._suspects) > MOST_REPORTS:
             yield choices.more(len(self._suspects) - MOST_REPORTS, "--html FILE has the report of each")
         for node in self._suspects:
             if node.reproduce is not None:
-                yield Command(f"run node {node.node} alone: {node.reproduce}")
+                yield Command(f"run node {node.judged.row.node} alone: {node.reproduce}")
         yield from self._folder()
         yield from without_case(found)
         yield from kernels_text(self.causes)
@@ -269,7 +237,7 @@ def command(
     if whole.not_compared and part.parts > 1 and (others := _other_parts(part, more)):
         whole.fix = others
         notes += [] if same else [f"not given: {others}"]
-    nodes = [TriageNode(v, commands.get(v.row.output), ToldReport.of(v.report)) for v in found.verdicts]
+    nodes = [TriageNode(v, commands.get(v.row.value), ToldReport.of(v.report)) for v in found.verdicts]
     result = TriagedRun(
         file=file, found=found, nodes=nodes, causes=_kernels(found, several), runs=several, whole=whole,
         folder=output, made=made, differs=not same,
@@ -288,7 +256,7 @@ def command(
     if html is not None:
         atomic_write.write(html, page().encode())
         wrote(html)
-    write_node_data(node_data, f"triage {outputs[0]}", [(v.row.output, v.kind) for v in found.verdicts])
+    write_node_data(node_data, f"triage {outputs[0]}", [(v.row.value, v.verdict) for v in found.verdicts])
     return result
 
 
@@ -300,11 +268,11 @@ def _kernels(found: Triage, several: Repeats | None) -> list[KernelCauses]:
         bound = v.report.evidence.bound
         op = v.row.operator if bound is None else bound.call.op.name
         causes = v.report.causes
-        if several is not None and several.elements and several.first == v.row.output:
+        if several is not None and several.elements and several.first == v.row.value:
             told = Again(len(several.groups), sum(map(len, several.groups))).told
             assert told is not None
             causes = (Cause.seen(*told, v.report.differing), *causes)
-        cases.setdefault((op, ""), []).append(WrongCase(v.row.output, causes, bound=bound))
+        cases.setdefault((op, ""), []).append(WrongCase(v.row.value, causes, bound=bound))
     return of_kernels(cases)
 
 
@@ -324,10 +292,10 @@ def _commands(found: Triage, output: str | None, profile: Profile | None) -> dic
     given = f"{output}/{PROFILE}" if profile is not None and profile.name not in PROFILES else None
     for v in found.suspects if output is not None else []:
         if v.row.own is not None:
-            case = f"{output}/{CASES}/{v.row.output}"
+            case = f"{output}/{CASES}/{v.row.value}"
             words = ["refsim", "replay", case, "--actual", f"{case}/{ACTUAL}"]
-            words += ["--profile", given or v.profiles[0]] if v.kind == LEGAL else []
-            commands[v.row.output] = shlex.join(words)
+            words += ["--profile", given or v.profiles[0]] if v.verdict == LEGAL else []
+            commands[v.row.value] = shlex.join(words)
     return commands
 
 

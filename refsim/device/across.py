@@ -19,6 +19,7 @@ from refsim.exec.executor import Executor
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
 from refsim.formats.dumps import value_name
+from refsim.graph.describe import NodeOutput
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import logical, run_node, stored
 from refsim.ops.flat.base import FlatMeaning
@@ -32,17 +33,13 @@ def _reasons(why: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True)
-class Across:
+class Across(NodeOutput):
     """A value on two runtimes.
 
     ``different`` of its ``elements`` are others in the run, ``alone`` of them where the second runtime's operator has
     the first one's inputs. ``most``: the largest distance. ``why``: the reasons that are known.
     """
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it.", Column()]
-    operator: Annotated[str, "Name of the operator.", Column()]
-    value: Annotated[str, "Its output.", Column()]
     elements: Annotated[int, "Its elements.", Column(drop=1)]
     different: Annotated[int, "Elements that are others in the run.", Column()]
     alone: Annotated[

@@ -74,7 +74,7 @@ def bisect(
             right.update((n, held) for n, held in traced.outputs.items() if isinstance(held, PackedBuffer))
             diverged = strayed.reached(traced)
             if traced.bound is not None:
-                told = sum(row.wrong and row.output not in excused for row in rows)
+                told = sum(row.wrong and row.value not in excused for row in rows)
                 why = explained is None or told < explained
                 why = why if asked is None else (traced.delegate, traced.node.number) == asked
                 last = before.get(traced.bound.call.op.name)
@@ -98,7 +98,7 @@ def bisect(
     excused = [name for name, doubt in doubts.items() if doubt.excused]
     if excused and explained:
         rows = walk(excused)  # an operator behind them is explained, and not they
-    return [doubts[row.output].of(row) if row.output in doubts else row for row in rows]
+    return [doubts[row.value].of(row) if row.value in doubts else row for row in rows]
 
 
 def allowed(rows: Sequence[Row]) -> list[Row] | None:

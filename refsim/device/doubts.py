@@ -54,12 +54,12 @@ def doubted(
     wrong = [row for row in given if row.wrong and not _allowed(row, recorded, profile)]
     if not wrong:
         return {}
-    judges = {row.output: partial(_right, model, recorded, profile, row.output) for row in given}
+    judges = {row.value: partial(_right, model, recorded, profile, row.value) for row in given}
     other = next((one.what for one in others(model, inputs) if explain(model, one, judges)), "")
-    best = {row.output: _cause(row) for row in wrong}
+    best = {row.value: _cause(row) for row in wrong}
     named = any(cause is not None and not (cause.fitted or cause.inferred) for cause in best.values())
     excused = bool(other) and not named
-    return {row.output: Doubt(_said(row, other, excused, best[row.output]), excused) for row in wrong}
+    return {row.value: Doubt(_said(row, other, excused, best[row.value]), excused) for row in wrong}
 
 
 def _right(
@@ -78,7 +78,7 @@ def _allowed(row: Row, recorded: Buffers, profile: Profile | None) -> bool:
     report = row.judged
     if report is not None and any(one.explains == report.differing for one in report.legal.values()):
         return True
-    return row.own is not None and under(row.own, row.output, recorded, profile) is not None
+    return row.own is not None and under(row.own, row.value, recorded, profile) is not None
 
 
 def _cause(row: Row) -> Cause | None:

@@ -33,14 +33,14 @@ def exchanged(model: Model, rows: Sequence[Row]) -> tuple[str, str] | None:
     That is what the right run gives there, or what follows from the inputs that the operator had: other operators may
     be wrong, and one of the two may read the other. ``rows`` are those of `refsim.device.bisect.bisect`.
     """
-    runs = {row.output: row.run.evidence for row in rows if row.run is not None and row.run.differing}
+    runs = {row.value: row.run.evidence for row in rows if row.run is not None and row.run.differing}
     held = {name: key(ev.actual) for name, ev in runs.items()}
     if (two := pair({name: key(ev.expected) for name, ev in runs.items()}, held)) is not None:
         return two
     alone = {
-        row.output: (row, row.alone.evidence)
+        row.value: (row, row.alone.evidence)
         for row in rows
-        if row.alone is not None and row.alone.differing and row.output in held
+        if row.alone is not None and row.alone.differing and row.value in held
     }
     want = {name: key(ev.expected) for name, (_, ev) in alone.items()}
     holders = {held[name]: name for name in alone}
@@ -73,7 +73,7 @@ def taken_for(found: Triage, inputs: Sequence[np.ndarray]) -> list[str]:
     for v in found.wrong:
         ev = None if v.report is None else v.report.evidence
         if ev is not None and len(np.unique(ev.got[ev.kinds == ByteKind.VALUE])) > 1:
-            held[key(ev.actual)] = v.row.output
+            held[key(ev.actual)] = v.row.value
     notes = []
 
     def visit(traced: Traced) -> None:

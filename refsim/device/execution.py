@@ -26,7 +26,7 @@ from refsim.exec.model import Model
 from refsim.exec.trace import unwatched
 from refsim.formats import dumps
 from refsim.formats.run_identity import RunIdentity, identity
-from refsim.graph.describe import kernels
+from refsim.graph.describe import NodeOutput, kernels
 from refsim.graph.graph import Node
 from refsim.graph.interpreter import Event, Observer
 
@@ -63,18 +63,14 @@ class Check:
         )
 
 
-@dataclass
-class OutputRow:
+@dataclass(frozen=True)
+class OutputRow(NodeOutput):
     """One output of one executed node.
 
     The time of a step is at the first output of the first of its nodes.
     """
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it."]
-    operator: Annotated[str, "Name of the operator."]
     kernels: Annotated[str, "The kernels, or the library that ran a float operator."]
-    value: Annotated[str, "The output."]
     shape: Annotated[tuple[int, ...], "The sizes, outermost dim first."]
     layout: Annotated[str | None, "The layout; null for a tensor that has none."]
     dtype: Annotated[str, "Its dtype."]
@@ -92,7 +88,9 @@ class OutputRow:
     on_host: Annotated[
         dict[str, str], "By executor of a device: why the host computed the operator, where it did."
     ] = field(default_factory=dict)
-    known: Annotated[tuple[str, ...], "The defects that upstream's kernel is known to have here."] = ()
+    known: Annotated[list[str], "The defects that upstream's kernel is known to have here."] = field(
+        default_factory=list
+    )
 
     def cells(self) -> tuple[object, ...]:
         shape = "x".join(map(str, self.shape))
@@ -284,7 +282,7 @@ def _add_sources(rows: dict[str, OutputRow], model: Model, name: str, executor: 
         if call is not None:
             row = rows[dumps.value_name(delegate, node.outputs[0])]
             row.sources[name] = executor.source(call)
-            row.known = tuple(defect.name for defect in call.defects)
+            row.known[:] = [defect.name for defect in call.defects]
 
 
 def _add_times(rows: dict[str, OutputRow], event: Event, executor: str) -> None:

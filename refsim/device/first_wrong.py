@@ -55,7 +55,7 @@ class Bisected:
     @property
     def chosen(self) -> Row | None:
         """The one that is explained."""
-        asked = next((row for row in self.rows if (row.delegate, row.node) == self.asked), None)
+        asked = next((row for row in self.rows if row.at == self.asked), None)
         return asked or (None if self.legal else next(iter(self.wrong), self.first))
 
     @property
@@ -73,7 +73,7 @@ class Bisected:
 
     def changed(self, model: Model) -> list[str]:
         """Of each operator that is right in the run, but not for its dumped inputs: that it had read others."""
-        differ = {row.output for row in self.rows if row.run is not None and not row.run.same}
+        differ = {row.value for row in self.rows if row.run is not None and not row.run.same}
         notes = []
         for row in self.rows:
             if row.run is not None and row.run.same and row.alone is not None and not row.alone.same:

@@ -9,6 +9,7 @@ from typing import Annotated
 from refsim.core import choices
 from refsim.core.html import rendered
 from refsim.core.result import Table
+from refsim.graph.describe import NodeOutput
 
 COLUMNS = (
     "delegate", "node", "operator", "float node", "gain dB", "share", "dB", "own dB", "largest", "mean", "beyond",
@@ -16,13 +17,9 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class OperatorLoss:
+class OperatorLoss(NodeOutput):
     """What one operator loses. What is infinite is null: nothing is lost there."""
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it."]
-    operator: Annotated[str, "Name of the operator."]
-    value: Annotated[str, "Its output."]
     place: Annotated[str, "The node of the float program."]
     gain: Annotated[
         float | None, "dB that the outputs gain if it stays in float; null for one without weights."

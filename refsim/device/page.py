@@ -30,17 +30,17 @@ def nothing(report: Report | None) -> Sequence[str]:
 
 def cells(v: OperatorVerdict, several: Repeats | None = None) -> tuple[object, ...]:
     """A row of the table. Where ``several`` runs do not agree about the operator, the verdict says of each."""
-    text = v.text if several is None else several.verdicts.get(v.row.output, v.text)
+    text = v.text if several is None else several.verdicts.get(v.row.value, v.text)
     cause = v.cause
-    if several is not None and v.row.output in several.elsewhere:
-        run, why = several.elsewhere[v.row.output]
+    if several is not None and v.row.value in several.elsewhere:
+        run, why = several.elsewhere[v.row.value]
         cause = f"{why} (run {run})" if why else ""
-    return (v.row.delegate, v.row.node, v.row.operator, v.row.output, text, cause)
+    return (v.row.delegate, v.row.node, v.row.operator, v.row.value, text, cause)
 
 
 def summary(found: Triage) -> str:
     """One sentence about the whole run."""
-    judged = [v for v in found.verdicts if v.kind not in (UNKNOWN, FOLLOWS)]
+    judged = [v for v in found.verdicts if v.verdict not in (UNKNOWN, FOLLOWS)]
     if not judged and found.doubted is None:
         return "no operator was judged"
     blind = [v for v in judged if found.unknown_inputs(v)]
@@ -50,9 +50,9 @@ def summary(found: Triage) -> str:
             "the operator is right, on its own inputs",
             f"all {counted(len(judged), 'operator')} are right, each on its own inputs",
         )
-    legal = [v for v in found.suspects if v.kind == LEGAL]
+    legal = [v for v in found.suspects if v.verdict == LEGAL]
     own = len(judged) - len(blind)
-    right = sum(v.kind == SAME for v in judged if v not in blind)
+    right = sum(v.verdict == SAME for v in judged if v not in blind)
     how = form(right, "is right on its", "are right on their")
     parts = [f"{right} of {counted(own, 'operator')} {how} own inputs"] if own else []
     if blind:
@@ -80,7 +80,7 @@ def without_case(found: Triage) -> Iterator[str]:
         are = form(len(values), "is", "are")
         why = f"no case of node {v.row.node} {v.row.operator}: {', '.join(values)}, which it reads, {are} not exposed"
         never = [value for value in values if value in found.refused]
-        fix = " ".join(f"--value {value}" for value in (*values, v.row.output))
+        fix = " ".join(f"--value {value}" for value in (*values, v.row.value))
         yield (
             f"{why}, and no file can hand out {', '.join(never)}" if never else f"{why}; expose it with {fix}"
         )
@@ -169,7 +169,7 @@ def render(
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
 
     def row(v: OperatorVerdict) -> list[tuple[str, object]]:
-        lines = (made or {}).get((v.row.delegate, v.row.node), ("-",))
+        lines = (made or {}).get(v.row.at, ("-",))
         return list(zip(columns, (*cells(v, several), lines[0]), strict=False))
 
     return rendered(
@@ -183,14 +183,14 @@ def render(
         rows=[(v, row(v)) for v in found.verdicts],
         made=made or {},
         kernels=kernels,
-        linked={v.row.output for v in found.suspects},
+        linked={v.row.value for v in found.suspects},
         runs=[] if several is None else list(repeats_lines(several)),
         details=[
             (
                 v,
                 "\n".join((str(v.report), *remarks(v.report))),
-                commands.get(v.row.output, ""),
-                links.get(v.row.output, ""),
+                commands.get(v.row.value, ""),
+                links.get(v.row.value, ""),
             )
             for v in found.suspects
         ],
@@ -203,7 +203,7 @@ def diff_pages(found: Triage, remarks: Remarks = nothing) -> dict[str, str]:
     Each leads back to `PAGE`, which lies in the folder above.
     """
     return {
-        v.row.output: html.render(v.report, (f"../{PAGE}#{v.row.output}", "all operators"), remarks(v.report))
+        v.row.value: html.render(v.report, (f"../{PAGE}#{v.row.value}", "all operators"), remarks(v.report))
         for v in found.suspects[:MOST_PAGES]
         if v.report is not None
     }

@@ -131,7 +131,7 @@ def table(result: Execution, golden: str | None, made: Origins) -> Text:
         cells: list[object] = [*row.cells(), *(row.time(name) for name in executors)]
         cells += [row.sources.get(name, "-") for name in foreign]
         cells += [row.golden.get(name, "-") for name in executors] if golden else []
-        rows.append(((row.delegate, row.node), cells))
+        rows.append((row.at, cells))
     more = (f"{name} kernels" for name in foreign)  # the lines below the table sum them up
     yield made.table((*COLUMNS, *heads), rows, (*DROP, *more))
     yield from made.summary()
@@ -144,7 +144,7 @@ def table(result: Execution, golden: str | None, made: Origins) -> Text:
 def steps_text(result: Execution, executor: str) -> str:
     """How many steps an executor took, and what kept it from taking fewer."""
     steps = {(row.delegate, row.steps[executor][0]) for row in result.rows}
-    nodes = {(row.delegate, row.node) for row in result.rows}
+    nodes = {row.at for row in result.rows}
     text = f"{executor}: {counted(len(nodes), 'operator')} in {counted(len(steps), 'step')}"
     watched = sum(map(len, result.watched.values()))
     if not watched:
@@ -158,7 +158,7 @@ def host_lines(result: Execution, executor: str) -> Iterator[str]:
     rows = [row for row in result.rows if executor in row.on_host]
     if not rows:
         return
-    nodes = {(row.delegate, row.node): row for row in reversed(rows)}
+    nodes = {row.at: row for row in reversed(rows)}
     took = sum(row.ms[executor] for row in rows)
     ran = form(len(nodes), "operator ran", "operators ran")
     yield f"{executor}: {len(nodes)} {ran} on the host, {took:.3f} ms, and not on the device:"
@@ -169,7 +169,7 @@ def host_lines(result: Execution, executor: str) -> Iterator[str]:
 
 def _sources(result: Execution, executor: str) -> Iterator[str]:
     """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
-    found = {(row.delegate, row.node): row for row in result.rows if executor in row.sources}
+    found = {row.at: row for row in result.rows if executor in row.sources}
     yours = sum(row.sources[executor].whose == YOURS for row in found.values())
     yield f"{executor}: {yours} of {counted(len(found), 'operator')} ran on your kernels"
     for why in dict.fromkeys(row.sources[executor].why for row in found.values()):

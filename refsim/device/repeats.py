@@ -96,7 +96,7 @@ def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
     texts: dict[str, dict[str, list[str]]] = {}
     for number, run in enumerate(runs):
         for v in run.verdicts:
-            texts.setdefault(v.row.output, {}).setdefault(v.text, []).append(str(number))
+            texts.setdefault(v.row.value, {}).setdefault(v.text, []).append(str(number))
     return {
         value: ", ".join(
             f"{text} in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
@@ -110,12 +110,12 @@ def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
 
 def _elsewhere(runs: Sequence[Triage], shown: int) -> dict[str, tuple[int, str]]:
     """Value -> (run, cause): the first run in which its operator is wrong, where it is not in the run ``shown``."""
-    here = {v.row.output for v in runs[shown].wrong}
+    here = {v.row.value for v in runs[shown].wrong}
     found: dict[str, tuple[int, str]] = {}
     for number, run in enumerate(runs):
         for v in run.wrong:
-            if v.row.output not in here:
-                found.setdefault(v.row.output, (number, v.cause))
+            if v.row.value not in here:
+                found.setdefault(v.row.value, (number, v.cause))
     return found
 
 
@@ -141,7 +141,7 @@ def _digest(collected: Collected) -> bytes:
 def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], name: str) -> Repeats:
     """What differs between the groups in the first value at which they part."""
     held = [run.collected.held[name] for run in distinct]
-    found = [next((v for v in run.verdicts if v.row.output == name), None) for run in distinct]
+    found = [next((v for v in run.verdicts if v.row.value == name), None) for run in distinct]
     info = distinct[0].collected.infos[name]
     operator = found[0].row.operator if found[0] is not None else str(info.get("operator", ""))
     buffers = [one for one in held if isinstance(one, PackedBuffer)]
@@ -149,8 +149,8 @@ def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], nam
         cells = np.stack([np.asarray(one).reshape(-1).view(_plain(one)) for one in held])
         apart = (cells != cells[0]).any(axis=0)
         return Repeats(groups, name, operator, int(apart.sum()), apart.size)
-    kinds = [UNKNOWN if v is None else v.kind for v in found]
-    wrong = next((n for n, v in enumerate(found) if v is not None and v.kind == WRONG and v.row.own), None)
+    kinds = [UNKNOWN if v is None else v.verdict for v in found]
+    wrong = next((n for n, v in enumerate(found) if v is not None and v.verdict == WRONG and v.row.own), None)
     chosen = found[wrong or 0]
     judged = judge(buffers, None if chosen is None else chosen.row.own)
     return Repeats(

@@ -21,7 +21,7 @@ def told(model: Model, recorded: Buffers, rows: Sequence[Row], right: dict[str, 
 
     ``right``: what the operators of these rows should have written, by their outputs.
     """
-    return [_told(model, recorded, row, right.get(row.output)) for row in rows]
+    return [_told(model, recorded, row, right.get(row.value)) for row in rows]
 
 
 def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
@@ -32,7 +32,7 @@ def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None)
         return _cut(graph, recorded, row, right)
     node = next(n for n in graph.nodes if n.number == row.node)
     desc = graph.bound.tensors[node.outputs[0]].desc
-    if desc is None or recorded.unfit(row.output, desc):
+    if desc is None or recorded.unfit(row.value, desc):
         return row
     shape = "x".join(map(str, desc.shape))
     own = next((resize for other, resize in graph.misshaped() if other is node), None)
@@ -56,7 +56,7 @@ def _cut(graph: Graph, recorded: Buffers, row: Row, right: PackedBuffer | None) 
     bound = graph.root.tensors[node.outputs[0]].desc
     if bound is None or not bound.is_int8:
         return row
-    raw = recorded.beside(row.output, right)
+    raw = recorded.beside(row.value, right)
     inside = tuple(slice(size) for size in right.desc.shape)
     places = offsets(bound).reshape(bound.shape)[inside]
     held = places < raw.size
@@ -73,7 +73,7 @@ def _places(recorded: Buffers, row: Row, desc: TensorDesc, right: PackedBuffer |
     """Whether the right elements lie where the bound has them, and how many stale ones lie beside them."""
     if right is None or not desc.is_int8:
         return ""
-    raw = recorded.beside(row.output, PackedBuffer(desc))
+    raw = recorded.beside(row.value, PackedBuffer(desc))
     held = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype).unpack()
     inside = held[tuple(slice(size) for size in right.desc.shape)]
     wrong = int(np.count_nonzero(inside != right.unpack()))

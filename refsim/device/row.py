@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from refsim.bytediff import Report
+from refsim.graph.describe import NodeOutput
 from refsim.ops.base.binding import BoundCase
 
 #: On what an operator was computed of whose inputs one was not dumped.
@@ -12,7 +13,7 @@ GIVEN = "inputs that were not all dumped, taken from your run"
 
 
 @dataclass(frozen=True)
-class Row:
+class Row(NodeOutput):
     """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
 
     ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
@@ -24,10 +25,6 @@ class Row:
     `refsim.device.doubts`.
     """
 
-    delegate: int
-    node: int
-    operator: str
-    output: str
     run: Report | None
     alone: Report | None
     wrong: bool

@@ -33,18 +33,18 @@ def tendency(runs: Sequence[Triage]) -> Tendency | None:
     """Of the operator with most calls that change; None if none does."""
     changing = _changing(runs)
     rows = [v.row for v in runs[0].verdicts]
-    counts = Counter(row.operator for row in rows if row.output in changing)
+    counts = Counter(row.operator for row in rows if row.value in changing)
     if not counts:
         return None
     operator = counts.most_common(1)[0][0]
     split: tuple[list[int], list[int]] = ([], [])
     for at, row in enumerate(rows):
         if row.operator == operator:
-            split[row.output not in changing].append(at)
+            split[row.value not in changing].append(at)
     yes, no = split
     if not no:
         return Tendency(operator, len(yes), len(yes))
-    sizes = [[_elements(runs[0], rows[at].output) for at in some] for some in split]
+    sizes = [[_elements(runs[0], rows[at].value) for at in some] for some in split]
     least = min(sizes[0]) if min(sizes[0]) > max(sizes[1]) else 0
 
     def beside(step: int) -> tuple[str, ...]:
@@ -62,9 +62,9 @@ def _changing(runs: Sequence[Triage]) -> set[str]:
     texts: dict[str, set[str]] = {}
     for run in runs:
         for v in run.verdicts:
-            texts.setdefault(v.row.output, set()).add(v.text)
-            if v.kind == WRONG:
-                wrong.add(v.row.output)
+            texts.setdefault(v.row.value, set()).add(v.text)
+            if v.verdict == WRONG:
+                wrong.add(v.row.value)
     return {value for value in wrong if len(texts[value]) > 1}
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Annotated
 
 from refsim.bytediff import Report
 from refsim.core.buffer import PackedBuffer
+from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.collect import Collected
 from refsim.device.floats import OWN, UNBOUNDED
@@ -21,9 +23,13 @@ SAME, LEGAL, WRONG, FOLLOWS, UNKNOWN = "same", "legal", "wrong", "unknown inputs
 class OperatorVerdict:
     """One operator. ``profiles``: those that explain every byte of it that differs."""
 
-    row: Row
-    kind: str
-    profiles: tuple[str, ...] = ()
+    row: Annotated[Row, FLAT]
+    verdict: Annotated[str, "same, legal, wrong, unknown inputs or not exposed."]
+    profiles: Annotated[tuple[str, ...], "Profiles that explain every element that differs."] = ()
+
+    @property
+    def own_inputs(self) -> Annotated[bool, "Whether it was judged on the inputs that it had."]:
+        return self.row.alone is not None
 
     @property
     def report(self) -> Report | None:
@@ -35,13 +41,12 @@ class OperatorVerdict:
     def text(self) -> str:
         """``same``; ``legal 1 (nvidia)``; ``wrong 12``."""
         count = self.report.differing if self.report is not None else 0
-        if self.kind == LEGAL:
+        if self.verdict == LEGAL:
             return f"legal {count} ({', '.join(self.profiles)})"
-        return self.kind if self.kind in (SAME, UNKNOWN, FOLLOWS) else f"{self.kind} {count}"
+        return self.verdict if self.verdict in (SAME, UNKNOWN, FOLLOWS) else f"{self.verdict} {count}"
 
     @property
-    def cause(self) -> str:
-        """The likeliest cause in words; empty if there is none."""
+    def cause(self) -> Annotated[str, "The likeliest cause in words; empty if there is none."]:
         if self.row.cause or self.report is None:
             return self.row.cause
         return str(self.report.causes[0]) if self.report.causes else ""
@@ -64,12 +69,12 @@ class Triage:
 
     @property
     def wrong(self) -> list[OperatorVerdict]:
-        return [v for v in self.verdicts if v.kind == WRONG]
+        return [v for v in self.verdicts if v.verdict == WRONG]
 
     @property
     def suspects(self) -> list[OperatorVerdict]:
         """The operators that differ by themselves, legally or not."""
-        return [v for v in self.verdicts if v.kind in (LEGAL, WRONG)]
+        return [v for v in self.verdicts if v.verdict in (LEGAL, WRONG)]
 
     @property
     def doubted(self) -> Row | None:
@@ -89,13 +94,13 @@ class Triage:
     @property
     def needed(self) -> list[str]:
         """The int8 buffers of the run that an exposed file can hand out: a comparison must not leave them out."""
-        return [v.row.output for v in self.verdicts if v.row.is_int8 and v.row.output not in self.refused]
+        return [v.row.value for v in self.verdicts if v.row.is_int8 and v.row.value not in self.refused]
 
     @property
     def judged(self) -> frozenset[str]:
         """The buffers whose operators were judged, or would have been if the device's inputs were known."""
         return frozenset(
-            v.row.output for v in self.verdicts if v.row.excused or v.kind not in (UNKNOWN, FOLLOWS)
+            v.row.value for v in self.verdicts if v.row.excused or v.verdict not in (UNKNOWN, FOLLOWS)
         )
 
     def unknown_inputs(self, v: OperatorVerdict) -> list[str]:
@@ -115,14 +120,14 @@ class Triage:
         """A case for each suspect whose inputs are known, by the name of its output, with the device's bytes."""
         found = {}
         for v in self.suspects:
-            own, held = v.row.own, self.collected.held.get(v.row.output)
+            own, held = v.row.own, self.collected.held.get(v.row.value)
             if own is not None and isinstance(held, PackedBuffer):
                 note = (
                     f"node {v.row.node} of delegate {v.row.delegate} on the inputs that it had on the device"
                 )
                 right = own.call.expected(own.inputs)
-                raw = self.collected.beside(v.row.output, right)
-                found[v.row.output] = contents(own, right, note, value=v.row.output) | {ACTUAL: raw.tobytes()}
+                raw = self.collected.beside(v.row.value, right)
+                found[v.row.value] = contents(own, right, note, value=v.row.value) | {ACTUAL: raw.tobytes()}
         return found
 
 
@@ -150,7 +155,7 @@ def likeliest_profile(verdicts: Iterable[OperatorVerdict]) -> str:
     """The profile that explains most of what differs, less what it contradicts."""
     scores = dict.fromkeys(PROFILES, 0)
     for v in verdicts:
-        if v.kind in (LEGAL, WRONG) and v.report is not None:
+        if v.verdict in (LEGAL, WRONG) and v.report is not None:
             for name in PROFILES:
                 if (allowed := v.report.legal.get(name)) is not None:
                     scores[name] += allowed.explains - allowed.contradicts

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
@@ -15,19 +15,16 @@ from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace, unwatched
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
+from refsim.graph.describe import NodeOutput
 from refsim.ops.base.binding import BoundCase
 
 Held = PackedBuffer | np.ndarray
 
 
-@dataclass
-class ComparedRow:
+@dataclass(frozen=True)
+class ComparedRow(NodeOutput):
     """One buffer of both runs. ``bound`` is the call that wrote it on the first executor."""
 
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[int, "Number of the node in it."]
-    operator: Annotated[str, "Name of the operator."]
-    value: Annotated[str, "Its output."]
     bytes: Annotated[int, "Size in bytes."]
     different: Annotated[int, "Bytes that differ."]
     first: Held
@@ -97,8 +94,7 @@ def two_runs(
         if (again := unwatched(model, inputs, runner, outputs)) is not None:
             apart[name] = again[1]
     rows = [_row(value, traced, held, runs[1][value][1]) for value, (traced, held) in runs[0].items()]
-    if any(runner.foreign for runner in runners.values()):
-        _judge(rows, runs, list(runners.values()))
+    rows = list(_judged(rows, runs, list(runners.values())))
     guards = dict.fromkeys(traced.outside for run in runs for traced, _ in run.values() if traced.outside)
     return TwoRuns(tuple(rows), apart, tuple(guards))
 
@@ -112,27 +108,28 @@ def _row(name: str, traced: Traced, a: Held, b: Held) -> ComparedRow:
     )
 
 
-def _judge(
+def _judged(
     rows: Sequence[ComparedRow], runs: Sequence[dict[str, tuple[Traced, Held]]], runners: Sequence[Executor]
-) -> None:
+) -> Iterator[ComparedRow]:
     """Say where kernels came from, and whether what they wrote is right for the inputs that they had."""
     excused = False  # whether a known defect came before: it changes what others compute
     for row in rows:
+        own: Source | None = None
+        found: Judged | None = None
         for run, runner in zip(runs, runners, strict=True):
             traced, held = run[row.value]
             if not runner.foreign or traced.bound is None or not isinstance(held, PackedBuffer):
                 continue
-            source = row.source = runner.source(traced.bound.call)
-            if not row.different or source.whose != YOURS:
+            own = runner.source(traced.bound.call)
+            if not row.different or own.whose != YOURS:
                 continue
-            found = judged(traced.bound, held, profiles=(), defects=source.forgiven)
+            found = judged(traced.bound, held, profiles=(), defects=own.forgiven)
             if found.verdict == WRONG:
-                found = judged(traced.bound, held, defects=source.forgiven)
-            row.judged = found
-            row.excused = found.verdict == KNOWN_DEFECT or (excused and found.verdict == SAME)
-        if row.different and row.judged is None:
-            row.excused = excused
-        excused |= row.excused
+                found = judged(traced.bound, held, defects=own.forgiven)
+        follows = row.different and excused and (found is None or found.verdict == SAME)
+        here = follows or (found is not None and found.verdict == KNOWN_DEFECT)
+        yield replace(row, source=own, judged=found, excused=here)
+        excused |= here
 
 
 def _bytes(held: Held) -> np.ndarray:

@@ -8,9 +8,25 @@ from math import prod
 from typing import Annotated, Any
 
 from refsim import aten
+from refsim.core.plain import Column
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
 from refsim.ops.base.registry import kernel_of
+
+
+@dataclass(frozen=True)
+class NodeOutput:
+    """An output of a node."""
+
+    delegate: Annotated[int, "Number of the delegate."]
+    node: Annotated[int, "Number of the node in it.", Column()]
+    operator: Annotated[str, "Name of the operator.", Column()]
+    value: Annotated[str, "Its output.", Column()]
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """(delegate, node)."""
+        return self.delegate, self.node
 
 
 @dataclass(frozen=True)

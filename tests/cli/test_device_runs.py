@@ -133,7 +133,7 @@ def places(right: Triage, operator: str) -> list[int]:
 
 
 def size(right: Triage, at: int) -> int:
-    held = right.collected.held[right.verdicts[at].row.output]
+    held = right.collected.held[right.verdicts[at].row.value]
     assert not isinstance(held, np.ndarray)
     return held.desc.numel
 

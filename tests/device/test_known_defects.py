@@ -131,7 +131,7 @@ def ran(folder: Path, data: bytes, bug: Bug, values: tuple[str, ...] = ()) -> Tr
 
 def test_ignored_groups(tmp_path: Path) -> None:
     found = ran(tmp_path, quantized(), ignored)
-    assert [v.kind for v in found.verdicts] == [SAME, WRONG, SAME]
+    assert [v.verdict for v in found.verdicts] == [SAME, WRONG, SAME]
     assert found.verdicts[1].row.cause == GROUPS_IGNORED.note
 
 
@@ -141,7 +141,7 @@ MADE, QUANTIZED, CLAMPED = (f"delegate0_v{value}" for value in values_of(in_floa
 
 def test_a_float_convolution_that_is_known_to_be_wrong(tmp_path: Path) -> None:
     found = ran(tmp_path, in_float(groups=2), off, (MADE, QUANTIZED, CLAMPED))
-    assert [(v.row.operator, v.kind) for v in found.verdicts] == [
+    assert [(v.row.operator, v.verdict) for v in found.verdicts] == [
         ("aten.convolution", WRONG), ("q8ta_quantize", SAME), ("q8ta_relu", SAME), ("q8ta_dequantize", SAME),
     ]  # fmt: skip
     assert found.verdicts[0].cause == DEFECTS[0].note
@@ -151,7 +151,7 @@ def test_its_reader_is_not_blamed_where_it_was_not_dumped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     found = ran(tmp_path, in_float(groups=2), off, (QUANTIZED, CLAMPED))
-    assert [v.kind for v in found.verdicts] == [FOLLOWS, SAME, SAME]
+    assert [v.verdict for v in found.verdicts] == [FOLLOWS, SAME, SAME]
     assert found.same and found.verdicts[0].cause.endswith(DEFECTS[0].note)
     write_dump(tmp_path / "dump", found.collected)
     given = [str(tmp_path / name) for name in ("m.pte", "x.npz", "dump")]
@@ -170,7 +170,7 @@ def test_the_bug_beside_a_defect_is_the_cause(tmp_path: Path, capsys: pytest.Cap
         return replace(node.call, params=params).expected(inputs)
 
     found = ran(tmp_path, added(), bug)
-    assert [v.kind for v in found.verdicts] == [SAME, WRONG, SAME]
+    assert [v.verdict for v in found.verdicts] == [SAME, WRONG, SAME]
     row = found.verdicts[1].row
     assert row.alone is not None and row.alone.causes[0].name == "another tensor's quantization"
     write_dump(tmp_path / "dump", found.collected)
@@ -182,10 +182,10 @@ def test_the_bug_beside_a_defect_is_the_cause(tmp_path: Path, capsys: pytest.Cap
 
 def test_nothing_excuses_a_convolution_that_is_right_everywhere(tmp_path: Path) -> None:
     found = ran(tmp_path, in_float(groups=1), off, (QUANTIZED, CLAMPED))
-    assert found.verdicts[0].kind == WRONG and not found.verdicts[0].row.cause
+    assert found.verdicts[0].verdict == WRONG and not found.verdicts[0].row.cause
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_a_runtime_that_has_no_such_defect_is_right(groups: int, tmp_path: Path) -> None:
     found = ran(tmp_path, in_float(groups), no_bug, (QUANTIZED, CLAMPED))
-    assert [(v.kind, v.cause) for v in found.verdicts] == [(SAME, "")] * 3
+    assert [(v.verdict, v.cause) for v in found.verdicts] == [(SAME, "")] * 3

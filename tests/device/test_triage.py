@@ -36,7 +36,7 @@ def real(name: str):
 @pytest.mark.parametrize("name", ["linear_head", "linear_head_gemv", "mixed_ops"])
 def test_models_that_are_right_on_a_real_device(name: str) -> None:
     found = real(name)
-    assert {v.kind for v in found.verdicts} <= {SAME, UNKNOWN}
+    assert {v.verdict for v in found.verdicts} <= {SAME, UNKNOWN}
     assert (found.profile, found.target, found.cases()) == ("canonical", "desktop", {})
     assert summary(found).endswith("each on its own inputs")
 
@@ -45,14 +45,14 @@ def test_models_that_are_right_on_a_real_device(name: str) -> None:
 def test_a_byte_that_a_real_device_rounds_once(tmp_path: Path) -> None:
     found = real("refine_seg")
     (v,) = found.suspects
-    assert (v.row.node, v.row.operator, v.row.output) == (3, "q8ta_conv2d_pw", "delegate0_v97")
-    assert (v.kind, v.profiles, found.profile) == (LEGAL, ("nvidia",), "nvidia")
+    assert (v.row.node, v.row.operator, v.row.value) == (3, "q8ta_conv2d_pw", "delegate0_v97")
+    assert (v.verdict, v.profiles, found.profile) == (LEGAL, ("nvidia",), "nvidia")
     assert v.report is not None and v.report.differing == 1
     (difference,) = v.report.differences
     assert (difference.place.index, difference.expected, difference.actual) == ((0, 19, 67, 34), -84, -83)
     assert v.cause.startswith("fused multiply-add")
     others = [other for other in found.verdicts if other is not v]
-    assert len(others) == 29 and {other.kind for other in others} == {SAME}
+    assert len(others) == 29 and {other.verdict for other in others} == {SAME}
     assert sum(other.row.run.differing > 0 for other in others) == 26  # what follows from the byte
     case = found.cases()["delegate0_v97"]
     stored = read_folder(write_folder(tmp_path / "case", case))
@@ -84,7 +84,7 @@ def changed(outputs: list[np.ndarray], number: int, byte: int) -> list[np.ndarra
 def test_a_device_that_fuses_is_legal(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path, "mixed_ops", Target(NVIDIA))
     found = triage([(path, [saved(outputs, tmp_path / "o.npz")])], given("mixed_ops"))
-    assert {v.kind for v in found.verdicts} <= {SAME, LEGAL}
+    assert {v.verdict for v in found.verdicts} <= {SAME, LEGAL}
     assert all("nvidia" in v.profiles for v in found.suspects)
 
 
@@ -93,7 +93,7 @@ def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
     found = triage([(path, [saved(changed(outputs, 2, 5), tmp_path / "o.npz")])], given("linear_head"))
     # what stands behind the byte was computed from the right one, so the next operator looks wrong, too
-    assert [v.row.output for v in found.wrong] == ["delegate0_v20", "delegate0_v24"]
+    assert [v.row.value for v in found.wrong] == ["delegate0_v20", "delegate0_v24"]
     assert "2 wrong, the first is node 1 q8ta_linear" in summary(found)
     assert not found.same
     page = render("m.pte", found, None, {"delegate0_v20": "refsim replay <x>"})
@@ -104,7 +104,7 @@ def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
 def test_outputs_that_were_exchanged_behind_a_byte_that_differs(tmp_path: Path) -> None:
     """What each should hold follows from its own inputs: in this run of a real device, 26 buffers differ."""
     file, held = DEVICE / "refine_seg.raw.pte", dict(np.load(DEVICE / "refine_seg.raw.npz"))
-    found = {v.row.output: v.row.run for v in real("refine_seg").verdicts if v.kind == SAME}
+    found = {v.row.value: v.row.run for v in real("refine_seg").verdicts if v.verdict == SAME}
     pairs: dict[object, list[str]] = {}
     for row in manifest.read(file)[1].outputs:
         run = found.get(row.value or "")
@@ -138,7 +138,7 @@ def test_runs_that_part(tmp_path: Path) -> None:
     assert "delegate0_v17" not in found.verdicts and found.padding_first == ""
     again = repeats(runs[::2])
     assert list(repeats_lines(again)) == ["2 runs, the same bytes in all of them"]
-    assert WRONG in {v.kind for v in runs[1].verdicts}
+    assert WRONG in {v.verdict for v in runs[1].verdicts}
 
 
 @pytest.mark.long
@@ -150,7 +150,7 @@ def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> 
     for number, one in enumerate([changed(changed(outputs, 3, 1), 4, 1), first, outputs]):
         runs.append(triage([(path, [saved(one, tmp_path / f"{number}.npz")])], given("linear_head")))
     found = repeats(runs)
-    node = {v.row.output: v for v in runs[1].wrong}["delegate0_v20"]
+    node = {v.row.value: v for v in runs[1].wrong}["delegate0_v20"]
     assert (found.first, found.right, found.judged, found.unjudged) == ("delegate0_v20", (0, 2), 1, ())
     assert found.shown == 0 and found.elsewhere["delegate0_v20"] == (1, node.cause)
     lines = list(repeats_lines(found))
@@ -159,8 +159,8 @@ def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> 
     assert (
         "delegate0_v20 is wrong in run 1; triage with the --outputs of that run alone reports on it" in lines
     )
-    row = next(v for v in runs[0].verdicts if v.row.output == "delegate0_v20")
-    assert row.kind == SAME and cells(row, found)[4:] == ("wrong 1 in run 1", "")
+    row = next(v for v in runs[0].verdicts if v.row.value == "delegate0_v20")
+    assert row.verdict == SAME and cells(row, found)[4:] == ("wrong 1 in run 1", "")
     causes = replace(found, elsewhere={"delegate0_v20": (1, "byte order")})
     assert cells(row, causes)[5] == "byte order (run 1)"
 

@@ -99,7 +99,7 @@ def test_a_wrong_kernel_is_never_excused(wrong: Wrong, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted({wrong.model for wrong in WRONG}))
 def test_a_right_runtime_is_never_blamed(name: str, profile, tmp_path: Path) -> None:
     found, rows = ran(tmp_path, name, inputs_of(name), target=Target(profile))
-    kinds = {v.kind for v in found.verdicts}
+    kinds = {v.verdict for v in found.verdicts}
     # where a profile allows another float, a later delegate may have got a bool that no output holds
     assert kinds <= {SAME, LEGAL} | ({FOLLOWS} if name == "int8_attention" else set()) and found.same
     assert not any(row.wrong or row.doubt for row in rows)
@@ -126,7 +126,7 @@ def test_other_inputs_that_explain_every_byte_are_found(what: str, most: float, 
     found, rows = ran(tmp_path, "mixed_ops", list(other.inputs), given=inputs)
     assert found.doubted is not None and not found.wrong and not found.same
     assert found.doubted.node == 0 and f": {what}." in found.doubts[0]
-    assert [row.output for row in rows if row.excused] == [found.doubted.output]
+    assert [row.value for row in rows if row.excused] == [found.doubted.value]
     assert not any(row.wrong for row in rows)
 
 
@@ -171,7 +171,7 @@ def test_a_device_has_functions_of_its_own(tmp_path: Path) -> None:
         folder.mkdir()
         found, _ = ran(folder, "int8_mixer", inputs, off)
         (v,) = [v for v in found.verdicts if v.row.operator == "aten.gelu"]
-        assert v.kind == kind and found.same == (kind == LEGAL)
+        assert v.verdict == kind and found.same == (kind == LEGAL)
 
 
 def two_inputs(folder: Path) -> Path:
