@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -51,14 +51,6 @@ class UnknownModule:
 
 
 @dataclass(frozen=True)
-class KnownInCases:
-    """A known defect of upstream's kernels."""
-
-    what: Annotated[str, "What it is."]
-    cases: Annotated[int, "How many cases show it."]
-
-
-@dataclass(frozen=True)
 class StoreLine:
     """A line of a module's source that stores to its output."""
 
@@ -86,24 +78,9 @@ class WrongModuleCase:
         module = build.writer(case.bound.call)
         return cls(
             case.name, module, [StoreLine(*one) for one in build.stores(module)],
-            found.first.candidate.name, found.cases, found.distinct, again(build, found.tried),
+            found.first.case, found.cases, found.distinct, again(build, found.tried),
             found.tried.findings, found.report,
         )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class UnsafeCase:
-    """Right bytes, but not for certain."""
-
-    case: Annotated[str, "The name of the case."]
-    findings: Annotated[Sequence[KernelFinding], "What the sanitizers found."]
-
-
-@dataclass(frozen=True)
-class FailedTrial(UnsafeCase):
-    """A case without a result."""
-
-    message: Annotated[str, "What happened, in words."]
 
 
 @dataclass(frozen=True)
@@ -121,53 +98,40 @@ class FolderVerdict:
     """What one run of the modules gave."""
 
     executor: Annotated[str, "The name under which other verbs open the modules."]
-    operators: Annotated[Mapping[str, Mapping[str, int]], "Cases by operator and verdict."]
-    cases: Annotated[int, "How many cases."]
+    outcome: Annotated[FolderOutcome, FLAT]
     seconds: Annotated[float, "How long it took."]
-    legal: Annotated[Mapping[str, int], "Cases by profile."]
-    known: Annotated[Mapping[str, KnownInCases], "By known defect."]
     wrong: Annotated[Sequence[WrongModuleCase], "The first wrong case of each operator that was explained."]
     causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
-    skipped: Annotated[
-        Mapping[str, Mapping[str, int]],
-        "Cases that no module of the folder computes, by operator and reason.",
-    ]
-    failed: Annotated[Sequence[FailedTrial], "Cases without a result."]
-    unsafe: Annotated[Sequence[UnsafeCase], "Right bytes, but not for certain."]
     notes: Annotated[Sequence[ModuleNote], "Remarks."]
-    sanitized: Annotated[int, "How many cases the sanitizers looked at."]
     bad: Annotated[Sequence[str], "All cases that are wrong, failed or unsafe."]
     same: Annotated[bool, "Whether all is right, and something ran."]
     build: Build
-    outcome: FolderOutcome
 
     @classmethod
     def of(cls, build: Build, outcome: FolderOutcome, seconds: float | None = None) -> FolderVerdict:
         return cls(
-            executor=build.executor.name, operators=outcome.counts, cases=outcome.cases,
-            seconds=round(outcome.seconds if seconds is None else seconds, 3), legal=outcome.legal,
-            known={name: KnownInCases(note, count) for name, (note, count) in outcome.known.items()},
+            executor=build.executor.name, outcome=outcome,
+            seconds=round(outcome.seconds if seconds is None else seconds, 3),
             wrong=[WrongModuleCase.of(build, found) for found in outcome.wrong],
-            causes=[found.kernel for found in outcome.wrong], skipped=outcome.skipped,
-            failed=[FailedTrial(row.candidate.name, row.findings, row.message) for row in outcome.failed],
-            unsafe=[UnsafeCase(row.candidate.name, row.findings) for row in outcome.unsafe],
-            notes=[ModuleNote(*key, count) for key, count in outcome.notes.items()], sanitized=outcome.sanitized,
-            bad=[row.candidate.name for row in outcome.bad],
-            same=outcome.right and outcome.cases > 0 and not build.broken, build=build, outcome=outcome,
+            causes=[found.kernel for found in outcome.wrong],
+            notes=[ModuleNote(*key, count) for key, count in outcome.notes.items()],
+            bad=[row.case for row in outcome.bad],
+            same=outcome.right and outcome.cases > 0 and not build.broken, build=build,
         )  # fmt: skip
 
     def text(self, everything: bool) -> Text:
         """One sentence, what is known or legal, what is wrong, and a row per operator."""
         yield sentence(self.build, self.outcome)
         yield from findings(self.build, self.outcome)
-        shown = [name for name in VERDICTS if any(count[name] for count in self.outcome.counts.values())]
-        rows = [(op, *(count[name] for name in shown)) for op, count in sorted(self.outcome.counts.items())]
+        counts = self.outcome.operators
+        shown = [name for name in VERDICTS if tally(counts)[name]]
+        rows = [(op, *(count[name] for name in shown)) for op, count in sorted(counts.items())]
         if rows:
             yield Table(("operator", *(f"{name} count" for name in shown)), rows)
         yield from kernels_text(self.causes)
         if everything:
             bad = self.outcome.bad
-            yield from (f"{tried.verdict}: {tried.candidate.name}" for tried in bad[:MOST_SHOWN])
+            yield from (f"{tried.verdict}: {tried.case}" for tried in bad[:MOST_SHOWN])
             yield from rest(len(bad))
 
 
@@ -199,7 +163,7 @@ class CheckedFolder(Result):
         runs = [self.found, *self.variants]
         return (
             all(one.outcome.right for one in runs)
-            and any(one.cases for one in runs)
+            and any(one.outcome.cases for one in runs)
             and not self.found.build.broken
         )
 
@@ -297,7 +261,7 @@ def called(operators: Sequence[str]) -> str:
 
 def first_word(tried: Tried, seconds: float) -> str:
     """One line about a bad case, before its cause is looked for."""
-    name = tried.candidate.name
+    name = tried.case
     if tried.verdict == UNSAFE:
         return f"{name} has the right bytes, but not for certain; {seconds:.3f} s"
     if tried.verdict == FAILED or tried.actual is None:
@@ -312,8 +276,8 @@ def findings(build: Build, outcome: FolderOutcome) -> Text:
     """Everything that is not the same: legal bytes, known defects, the first wrong case of an operator."""
     for names, count in outcome.legal.items():
         yield f"legal: {counted(count, 'case')} with the bytes of {names}"
-    for name, (note, count) in outcome.known.items():
-        yield f"known defect {name}: {counted(count, 'case')}; {note}"
+    for name, row in outcome.known.items():
+        yield f"known defect {name}: {counted(row.cases, 'case')}; {row.what}"
     for op, reasons in outcome.skipped.items():
         why = [f"{reason.removeprefix(f'{op}: ')} ({n})" for reason, n in reasons.most_common()]
         named = choices.first(why, MOST_REASONS, choices.IN_JSON)
@@ -321,13 +285,13 @@ def findings(build: Build, outcome: FolderOutcome) -> Text:
     for (kind, module, what), cases in outcome.notes.items():
         yield f"note: {kind}: {module} {what}, in {counted(cases, 'case')}"
     for tried in outcome.unsafe:
-        yield f"{tried.candidate.name} has the right bytes, but not for certain"
+        yield f"{tried.case} has the right bytes, but not for certain"
         yield f"  {tried.candidate.bound.case.configuration}"
         yield from (f"  {one}" for one in tried.findings)
         yield Command(f"  again: {again(build, tried)}")
     explained = {id(found.first) for found in outcome.wrong}
     for tried in outcome.failed:
-        yield f"{tried.candidate.name} {_failure(tried)}{tried.message}"
+        yield f"{tried.case} {_failure(tried)}{tried.message}"
         yield f"  {tried.candidate.bound.case.configuration}"
         yield from (f"  {one}" for one in tried.findings)
         yield from written(build, tried)
@@ -357,7 +321,7 @@ def explanation(build: Build, found: Explained, faults: bool = True) -> Text:
 def remarks(found: Explained) -> Iterator[str]:
     """What the diff of one case does not say."""
     if found.tried is not found.first:
-        yield f"no known cause fits {found.first.candidate.name}; one fits another wrong case of the kernel:"
+        yield f"no known cause fits {found.first.case}; one fits another wrong case of the kernel:"
 
 
 def written(build: Build, tried: Tried) -> Iterator[str]:
@@ -370,14 +334,14 @@ def written(build: Build, tried: Tried) -> Iterator[str]:
 def again(build: Build, tried: Tried) -> str:
     """The command that runs a case again, on the same modules, and says the same of it."""
     more = ["--sanitize"] if tried.findings else []
-    words = ["refsim", "shaders", build.path, tried.candidate.op, "--case", tried.candidate.name]
+    words = ["refsim", "shaders", build.path, tried.candidate.op, "--case", tried.case]
     return shlex.join([*words, *build.options, *more])
 
 
 def sentence(build: Build, outcome: FolderOutcome) -> str:
     """One line: right or wrong, how many cases, how long."""
-    count = tally(outcome.counts)
-    took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.counts), 'operator')}, {outcome.seconds:.3f} s"
+    count = tally(outcome.operators)
+    took = f"{counted(outcome.cases, 'case')} of {counted(len(outcome.operators), 'operator')}, {outcome.seconds:.3f} s"
     if outcome.right and build.broken:
         return f"wrong: {', '.join(f'{name}{build.suffix}' for name in build.broken)} cannot be read; {took}"
     if not outcome.cases:
@@ -390,7 +354,7 @@ def sentence(build: Build, outcome: FolderOutcome) -> str:
     failed = "did not run" if first.actual is None else "writes out of bounds"
     what = {FAILED: failed, UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
     rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
-    return f"wrong: {first.candidate.name} {what}{rest}; {took}"
+    return f"wrong: {first.case} {what}{rest}; {took}"
 
 
 def nothing(build: Build) -> str:
@@ -402,19 +366,19 @@ def nothing(build: Build) -> str:
 
 def verdict(outcome: FolderOutcome, whole: bool, operators: Collection[str] | None = None) -> str:
     """The verdict on operators in a few words, as a line of --watch has it; ``whole``: all their cases have run."""
-    count = tally({op: row for op, row in outcome.counts.items() if operators is None or op in operators})
+    count = tally({op: row for op, row in outcome.operators.items() if operators is None or op in operators})
     cases = sum(count.values())
     if outcome.failed and outcome.failed[0].actual is not None:
-        return f"wrong in {outcome.failed[0].candidate.name}: {outcome.failed[0].message}"
+        return f"wrong in {outcome.failed[0].case}: {outcome.failed[0].message}"
     if outcome.wrong:
         first = outcome.wrong[0]
         causes = first.kernel.causes
         cause = str(causes[0]) if causes else "no known cause fits"
-        return f"wrong in {first.tried.candidate.name}: {cause}"
+        return f"wrong in {first.tried.case}: {cause}"
     if outcome.failed:
-        return f"{outcome.failed[0].candidate.name} did not run"
+        return f"{outcome.failed[0].case} did not run"
     if outcome.unsafe:
-        return f"unsafe in {outcome.unsafe[0].candidate.name}: {outcome.unsafe[0].findings[0].kind}"
+        return f"unsafe in {outcome.unsafe[0].case}: {outcome.unsafe[0].findings[0].kind}"
     if not cases:
         return "no case ran"
     more = [f"{count[name]} {name}" for name in VERDICTS if count[name] and name != SAME]

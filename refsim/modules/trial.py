@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
@@ -59,9 +59,13 @@ class Tried:
     candidate: TellingCase
     judged: Judged
     actual: PackedBuffer | None = None
-    message: str = ""
+    message: Annotated[str, "What happened, in words."] = ""
     seconds: float = 0.0
-    findings: tuple[KernelFinding, ...] = ()
+    findings: Annotated[tuple[KernelFinding, ...], "What the sanitizers found."] = ()
+
+    @property
+    def case(self) -> Annotated[str, "The name of the case."]:
+        return self.candidate.name
 
     @property
     def verdict(self) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from itertools import dropwhile, islice
 from pathlib import Path
+from typing import Annotated
 
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
@@ -25,28 +26,39 @@ FIRST, ALL = "first", "all"
 MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
 
 
+@dataclass(frozen=True)
+class KnownInCases:
+    """A known defect of upstream's kernels."""
+
+    what: Annotated[str, "What it is."]
+    cases: Annotated[int, "How many cases show it."]
+
+
 @dataclass
 class FolderOutcome:
     """What a run over some operators found.
 
-    ``counts``: operator -> verdict -> cases. ``known``: the defects that were seen, name -> (what, cases).
     ``wrong``: the first case that is wrong, explained; ``failed``: the first that did not run, or that wrote out of
     bounds (it may be in ``wrong`` as well); ``unsafe``: the first whose bytes are right, but not for certain; one each
     for an operator. ``bad`` has every case that is one of these.
-    ``skipped``: operator -> why no module of the folder computes a case -> cases.
-    ``notes`` counts harmless findings by (kind, module, what); sanitizers looked at ``sanitized`` cases.
+    ``notes`` counts harmless findings by (kind, module, what).
     """
 
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
-    known: dict[str, tuple[str, int]] = field(default_factory=dict)
-    legal: Counter[str] = field(default_factory=Counter)
+    operators: Annotated[dict[str, Counter[str]], "Cases by operator and verdict."] = field(
+        default_factory=dict
+    )
+    legal: Annotated[Counter[str], "Cases by profile."] = field(default_factory=Counter)
+    known: Annotated[dict[str, KnownInCases], "By known defect."] = field(default_factory=dict)
     wrong: list[Explained] = field(default_factory=list)
-    failed: list[Tried] = field(default_factory=list)
-    unsafe: list[Tried] = field(default_factory=list)
+    skipped: Annotated[
+        dict[str, Counter[str]],
+        "Cases that no module of the folder computes, by operator and reason.",
+    ] = field(default_factory=dict)
+    failed: Annotated[list[Tried], "Cases without a result."] = field(default_factory=list)
+    unsafe: Annotated[list[Tried], "Right bytes, but not for certain."] = field(default_factory=list)
     notes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    sanitized: int = 0
+    sanitized: Annotated[int, "How many cases the sanitizers looked at."] = 0
     bad: list[Tried] = field(default_factory=list)
-    skipped: dict[str, Counter[str]] = field(default_factory=dict)
     seconds: float = 0.0
 
     @property
@@ -54,16 +66,16 @@ class FolderOutcome:
         return not self.bad
 
     @property
-    def cases(self) -> int:
-        return sum(sum(count.values()) for count in self.counts.values())
+    def cases(self) -> Annotated[int, "How many cases."]:
+        return tally(self.operators).total()
 
     def add(self, tried: Tried) -> None:
         """Count a case."""
-        self.counts.setdefault(tried.candidate.op, Counter())[tried.verdict] += 1
+        self.operators.setdefault(tried.candidate.op, Counter())[tried.verdict] += 1
         defect = tried.judged.known
         if tried.verdict == KNOWN_DEFECT and defect is not None:
-            _, count = self.known.get(defect.name, ("", 0))
-            self.known[defect.name] = (defect.note, count + 1)
+            before = self.known.get(defect.name)
+            self.known[defect.name] = KnownInCases(defect.note, 1 if before is None else before.cases + 1)
         if tried.verdict == LEGAL:
             self.legal[" or ".join(tried.judged.profiles)] += 1
         self.notes.update({(one.kind, one.module, one.what) for one in tried.findings if one.harmless})

@@ -104,7 +104,7 @@ def _explanation(shown: str) -> list[str]:
 def test_a_right_folder_is_right(device: Device) -> None:
     with opened(str(RIGHT), device=INDEX) as build:
         outcome = build.verification.run(build.operators)
-        assert outcome.right and all(sum(count.values()) >= 20 for count in outcome.counts.values())
+        assert outcome.right and all(sum(count.values()) >= 20 for count in outcome.operators.values())
 
 
 @pytest.mark.parametrize("name", [str(RIGHT), str(RIGHT / kernels.NAME)])

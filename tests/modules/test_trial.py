@@ -103,7 +103,7 @@ def test_stages_run_each_case_once_and_add_up() -> None:
     for stage in stages(["q8ta_relu"], []):
         verification.run(stage.operators, skip=stage.skip, most=stage.most, before=found)
         assert stage.name == ALL or found.cases == FIRST_WORD
-    assert (found.counts, found.skipped) == (whole.counts, whole.skipped)
+    assert (found.operators, found.skipped) == (whole.operators, whole.skipped)
     assert found.skipped["q8ta_relu"]["even"]
 
 
