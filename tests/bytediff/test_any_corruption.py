@@ -89,7 +89,7 @@ def check(draw: st.DataObject, bound: BoundCase) -> None:
         assert (report.differing == 0) == np.array_equal(raw, expected.raw)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("op", OPERATORS)
 @settings(max_examples=8)
 @given(st.data())
@@ -98,6 +98,7 @@ def test_any_bytes_of_any_case(op: str, draw: st.DataObject) -> None:
     check(draw, draw.draw(st.sampled_from(small), label="case"))
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(st.data())
 def test_pixel_shuffle_by_one(draw: st.DataObject) -> None:

@@ -14,7 +14,7 @@ from refsim.bytediff.search import run
 from refsim.core.errors import ParameterError
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(12)
 @pytest.mark.search(10)
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.words}" for edit in EDITS])
 def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:

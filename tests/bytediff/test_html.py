@@ -106,6 +106,7 @@ def test_equal_and_float_buffers_have_pages_too() -> None:
     assert "NaN" not in re.search(r"const data = (.*);\n", text).group(1)  # type: ignore[union-attr]
 
 
+@pytest.mark.long
 def test_the_table_is_above_the_maps_and_long_ones_are_folded() -> None:
     short, _ = page(bordered())
     assert short.index("<th scope") < short.index("<svg") and "<details>" not in short

@@ -51,6 +51,7 @@ def report_of(actual: PackedBuffer) -> Report:
     return diff(EXPECTED, actual, call=BOUND, limit=2)
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize(("edit", "where", "_", "mask"), ROWS, ids=[f"{r[0].cause} {r[2]}" for r in ROWS])
 def test_a_cause_holds_in_a_region_alone(edit: Edit, where: str, _: str, mask: np.ndarray) -> None:
     report = report_of(partly(mask, edit))
@@ -60,6 +61,7 @@ def test_a_cause_holds_in_a_region_alone(edit: Edit, where: str, _: str, mask: n
     assert where in str(named[0]) or named[0].where, str(report)
 
 
+@pytest.mark.long
 def test_a_cause_holds_in_rows_that_no_rule_gives() -> None:
     """Another row of each image is right, as where a scratch is written at a wrong row."""
     right = np.isin(H + 100 * N, (1, 103))
@@ -68,6 +70,7 @@ def test_a_cause_holds_in_rows_that_no_rule_gives() -> None:
     assert cause.exact and f"only in {rows - 2} of {rows} rows of an image" in str(cause), str(cause)
 
 
+@pytest.mark.long
 def test_slabs_of_few_elements_say_nothing() -> None:
     """Where right and wrong elements are mixed in every row, no choice of rows explains the wrong ones."""
     right = CELLS % 7 == 3
@@ -75,6 +78,7 @@ def test_slabs_of_few_elements_say_nothing() -> None:
     assert all("of an image" not in cause.where for cause in found)
 
 
+@pytest.mark.long
 def test_the_region_is_printed() -> None:
     report = report_of(partly(CELLS % 4 == 3))
     assert report.causes[0].name == "zero point not folded" and report.causes[0].exact
@@ -82,12 +86,14 @@ def test_the_region_is_printed() -> None:
     assert "only in lane 3" in render(report)
 
 
+@pytest.mark.long
 def test_two_regions_at_once() -> None:
     report = report_of(partly((CELLS % 4 == 3) & (H == 0)))
     first = next(cause for cause in report.causes if cause.name == "zero point not folded")
     assert first.exact and "lane 3" in first.where and "h = 0" in first.where
 
 
+@pytest.mark.long
 def test_random_bytes_have_no_cause_but_facts() -> None:
     made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
     chosen = (CELLS % 4 == 1) & (EXPECTED.kinds() == ByteKind.VALUE)
@@ -99,6 +105,7 @@ def test_random_bytes_have_no_cause_but_facts() -> None:
     assert "unknown, but" in render(report) and report.as_json()["facts"] == list(report.facts)
 
 
+@pytest.mark.long
 def test_an_epilogue_that_maps_values_is_said() -> None:
     """Equal right values become equal wrong ones: something behind the sums."""
     made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
@@ -120,6 +127,7 @@ def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:
     assert cause(explained=3, differing=3).weak and not cause(explained=4, differing=4).weak
 
 
+@pytest.mark.long
 def test_tiny_cases_never_decide_alone() -> None:
     """One element fits many causes; a larger case that fits another one counts more."""
     tiny = Cause("block transposed", "x", 1, 1, 0, whole=True)

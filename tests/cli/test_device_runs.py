@@ -77,6 +77,7 @@ def test_another_path_stands_for_itself(tmp_path: Path) -> None:
     assert results(str(tmp_path)) == [str(tmp_path)] and results("nothing/there") == ["nothing/there"]
 
 
+@pytest.mark.long
 def test_triage_reads_the_folder_of_the_script(refsim, tmp_path: Path) -> None:
     for suffix in (".pte", ".pte.json"):
         shutil.copy(f"{HEAD}{suffix}", tmp_path / f"m{suffix}")

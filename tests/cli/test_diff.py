@@ -106,6 +106,7 @@ def test_a_page_is_written(buffers, tmp_path: Path, refsim) -> None:
     assert done.status == 1 and "lanes rotated" in (tmp_path / "r.html").read_text()
 
 
+@pytest.mark.long
 def test_a_case_lets_each_byte_be_judged_by_the_profiles(tmp_path: Path, refsim) -> None:
     """A GPU that fuses its multiply-adds writes two other bytes, which its profile allows and others do not."""
     stored = open_case("q8ta_add/0105")

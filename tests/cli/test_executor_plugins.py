@@ -74,6 +74,7 @@ def test_a_model_runs_on_it_and_the_rest_on_ours(refsim, models: Path) -> None:
     assert refsim("compare", file, "--random", 0, "-x", "cpu", "-x", "vendor").status == 0
 
 
+@pytest.mark.long
 def test_compare_and_bisect_find_its_bug(refsim, models: Path) -> None:
     given = (models / "mixed_ops.pte", "--random", 0, "-x", "vendor:truncate", "--json")
     found = refsim("compare", *given, "-x", "cpu").json
@@ -84,6 +85,7 @@ def test_compare_and_bisect_find_its_bug(refsim, models: Path) -> None:
     assert refsim("bisect", *given).json["wrong"] == ["delegate0_v66"]
 
 
+@pytest.mark.long
 def test_replay_names_the_cause(refsim) -> None:
     assert refsim("replay", f"{RELU}/0005", "-x", "vendor").status == 0
     done = refsim("replay", f"{RELU}/0005", "-x", "vendor:truncate")

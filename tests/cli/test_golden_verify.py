@@ -33,6 +33,7 @@ def verified(refsim, root: Path, *options: str) -> dict:
     return done.json
 
 
+@pytest.mark.long
 def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
     """Cases that are stored whole are checked twice, and coverage counts the same ones."""
     facts = verified(refsim, small)

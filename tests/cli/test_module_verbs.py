@@ -40,6 +40,7 @@ def mixed(models: Path) -> list[object]:
     return [models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz"]
 
 
+@pytest.mark.long
 def test_run_says_whose_kernels_ran(mixed, models: Path, tmp_path: Path, refsim) -> None:
     done = refsim("run", *mixed, "-x", f"cpu,{SPV}", "--golden", models / "mixed_ops.dump.zip")
     assert done.status == 0, done.out
@@ -58,6 +59,7 @@ def test_run_says_whose_kernels_ran(mixed, models: Path, tmp_path: Path, refsim)
     assert relu["sources"] == {f"spv:{few}": {"whose": "yours", "kernels": ["q8ta_relu_buffer"], "why": ""}}
 
 
+@pytest.mark.long
 def test_a_known_defect_is_no_difference(doubled: Path, refsim) -> None:
     given = [doubled, "--random", 3]
     done = refsim("compare", *given, "-x", "cpu", "-x", SPV)
@@ -82,6 +84,7 @@ def test_a_known_defect_is_no_difference(doubled: Path, refsim) -> None:
     assert "wrong: node 2" not in done.out
 
 
+@pytest.mark.long
 def test_a_wrong_module_is_a_difference(mixed, tmp_path: Path, refsim) -> None:
     wrong = tmp_path / "wrong"
     shutil.copytree(MODULES, wrong)
@@ -97,6 +100,7 @@ def test_a_wrong_module_is_a_difference(mixed, tmp_path: Path, refsim) -> None:
     assert done.status == 1 and "wrong: node 1 q8ta_conv2d" in done.out and "wrong: node 4" not in done.out
 
 
+@pytest.mark.long
 def test_golden_verify_counts_what_is_known(refsim) -> None:
     from refsim.golden.store import Corpus, default_root
 
@@ -145,6 +149,7 @@ def test_right(packed_golden):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.long
 def test_results_of_other_modules_are_not_continued(tmp_path: Path, refsim) -> None:
     """`golden verify --results` and `sweep --db` know the modules by their bytes, not by the name of the folder."""
     folder = tmp_path / "modules"

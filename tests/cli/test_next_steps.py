@@ -27,6 +27,7 @@ needs_modules = pytest.mark.skipif(
 # --- a case that tells two causes apart --------------------------------------------------------------------
 
 
+@pytest.mark.long
 @needs_modules
 @pytest.mark.xfail(reason="edits of two classes with equal bytes are told as one cause", strict=True)
 def test_the_telling_case_runs_on_the_kernel_and_tells(refsim) -> None:
@@ -113,6 +114,7 @@ def two_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(EmulatedExecutor, "run", run)
 
 
+@pytest.mark.long
 def test_each_wrong_operator_has_a_command_that_explains_it(
     two_wrong: None, refsim, models: Path, tmp_path
 ) -> None:

@@ -78,6 +78,7 @@ def unsaid(dump: Path) -> Path:
     return dump
 
 
+@pytest.mark.long
 def test_the_cause_behind_a_doubt_is_named(models: Path, tmp_path: Path, refsim) -> None:
     """The first operator is not called wrong, so the one that is explained is the one behind it, with or without -n."""
     model, dump = models / "linear_head.pte", tmp_path / "dump"
@@ -91,6 +92,7 @@ def test_the_cause_behind_a_doubt_is_named(models: Path, tmp_path: Path, refsim)
     assert found["causes"][0]["name"] == "nothing written"
 
 
+@pytest.mark.long
 def test_a_buffer_that_nobody_wrote_is_no_doubt_about_inputs(models: Path, tmp_path: Path, refsim) -> None:
     model, dump = models / "linear_head.pte", tmp_path / "dump"
     assert refsim("run", model, "--random", 1, "--dump", "q8ta", dump).status == 0

@@ -68,6 +68,7 @@ def report_of(content: dict[str, Any]) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.long
 def test_each_door_names_the_bug_first(door: Door, refsim) -> None:
     right = refsim("replay", CASE, *door(False), "--json")
     assert right.status == 0, right.err

@@ -29,6 +29,7 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.long
 def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path, refsim) -> None:
     bound = open_case(CASE).bound
     right, other = tmp_path / "a.bin", tmp_path / "b.bin"

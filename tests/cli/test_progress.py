@@ -63,6 +63,7 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
     return seen.decode(), printed
 
 
+@pytest.mark.long
 def test_a_bar_is_shown_on_a_terminal_and_taken_away() -> None:
     seen, printed = on_a_terminal("repeat", MODEL, "--random", "0", "-n", "5000")
     plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen)
@@ -146,6 +147,7 @@ def test_in_a_pipe_there_is_a_line_now_and_then(capsys: pytest.CaptureFixture[st
         assert progress._shown is None
 
 
+@pytest.mark.long
 def test_a_pipe_gets_its_first_line_from_a_thread() -> None:
     code = (
         "import sys; from refsim.cli import main; from refsim.cli.kit import progress\n"

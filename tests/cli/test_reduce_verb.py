@@ -21,6 +21,7 @@ ADDS = (
 )  # fmt: skip
 
 
+@pytest.mark.long
 def test_the_smallest_program_that_fails_is_written(refsim, models: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.pte"
     done = refsim("reduce", models / "mixed_ops.pte", "-o", out, "--json", "--", *ADDS)

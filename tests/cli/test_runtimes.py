@@ -88,6 +88,7 @@ def test_bisect_names_the_operator_of_a_dump(files: Path, refsim) -> None:
     assert place["invocation"] == [0, 0, 0]
 
 
+@pytest.mark.long
 def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
     file, exposed = files / "x_res.pte", files / "exposed.pte"
     assert refsim("expose", file, "-o", exposed, "--as", "values").status == 0

@@ -117,6 +117,7 @@ def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, 
     assert mine.status == 1 and not mine.json["known"]
 
 
+@pytest.mark.long
 def test_each_variant_runs(folder: Path, refsim) -> None:
     done = refsim("shaders", folder, "q8ta_linear", "--count", "4", "-v")
     assert done.status == 0 and f"the same with spv:{folder}@fallback" in done.out
@@ -218,6 +219,7 @@ def test_no_such_device(folder: Path, refsim) -> None:
 # --- wrong modules ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.search(1)
 def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, CONV, BINARY)
@@ -311,6 +313,7 @@ def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
     assert refsim("shaders", folder, "--repeats", "3").status == 2
 
 
+@pytest.mark.long
 @needs_tools
 def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, *hidden("gemv-clears-the-next", tmp_path))

@@ -50,6 +50,7 @@ def test_what_is_said_of_a_pattern(pattern: str, operator: str, said: str) -> No
     assert ("did you mean" in text) == said.endswith("?")
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("device")
 def test_a_variant_without_a_case_is_not_right(refsim) -> None:
     done = refsim("shaders", build.BINARIES, "q8ta_conv2d_pw", "--case", "upstream/*_N2_*")
@@ -69,6 +70,7 @@ def test_nothing_ran_at_all(refsim) -> None:
     assert done.status == 2 and "no case ran" in done.err
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("device")
 def test_wrong_cases_without_a_common_cause(refsim, tmp_path: Path) -> None:
     shutil.copytree(OWN, tmp_path / "own")

@@ -111,6 +111,7 @@ class Watching:
         self.process.communicate()
 
 
+@pytest.mark.long
 @needs_tools
 def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
     """Right, saved wrong, saved right again; a save that is still being written is waited for."""
@@ -134,6 +135,7 @@ def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
         assert watching.end() == 1
 
 
+@pytest.mark.long
 @needs_tools
 def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str, bytes]) -> None:
     with Watching(folder, "q8ta_relu", "q8ta_clone", "--count", "2", "--json") as watching:

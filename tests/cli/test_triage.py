@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import pytest
 from device.simulated import Runtime
 
 from refsim.device import manifest
@@ -24,6 +25,7 @@ def test_a_right_run(refsim, models: Path, tmp_path: Path) -> None:
     assert "all 5 operators are right" in (tmp_path / "page.html").read_text()
 
 
+@pytest.mark.long
 def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) -> None:
     outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
     outputs["out4"] = outputs["out4"].copy()
@@ -61,6 +63,7 @@ def test_a_wrong_run_and_its_reproducer(refsim, models: Path, tmp_path: Path) ->
     refsim(*given, "-o", folder).refused("already exists")
 
 
+@pytest.mark.long
 def test_an_operator_whose_inputs_are_not_exposed(refsim, models: Path, tmp_path: Path) -> None:
     """It is said to be compared with the exact run, no case of it is promised, and the fix that is named gives one."""
     x = ("-i", models / "linear_head.io.npz")

@@ -50,6 +50,7 @@ def test_run_says_which_kernels_ran_in_one_step(file: Path, refsim) -> None:
     assert len({tuple(row["steps"][name]) for row in found["nodes"]}) == 1
 
 
+@pytest.mark.long
 def test_compare_names_the_cause(file: Path, wrong: str, refsim) -> None:
     done = refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", wrong)
     assert done.status == 1
@@ -74,12 +75,14 @@ def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
             assert run(str(number), executor.name, executor, bound, expected).status in ACCEPTED
 
 
+@pytest.mark.long
 def test_replay_asks_for_them_too(wrong: str, refsim) -> None:
     assert refsim("replay", "q8ta_add/0003", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
     done = refsim("replay", "q8ta_add/0003", "-x", wrong)
     assert done.status == 1 and "another tensor's quantization" in done.out
 
 
+@pytest.mark.long
 def test_shaders_takes_the_runtime_of_the_kernels(tmp_path: Path, refsim) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"of": "webgpu", "title": "own", "measured": False, "source": "a test"}))
@@ -88,6 +91,7 @@ def test_shaders_takes_the_runtime_of_the_kernels(tmp_path: Path, refsim) -> Non
     refsim("shaders", RIGHT, "--runtime", "none").refused("unknown")
 
 
+@pytest.mark.long
 def test_shaders_refuses_what_is_for_spirv(refsim) -> None:
     for options in (("--sanitize",), ("--images",), ("--variant", "fallback")):
         refsim("shaders", RIGHT, "q8ta_relu", *options, "--device", INDEX).refused("options for SPIR-V")

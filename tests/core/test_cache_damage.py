@@ -145,6 +145,7 @@ def test_a_folder_that_others_may_write_is_not_used(
     assert not list(tmp_path.glob("refsim-cache-*"))
 
 
+@pytest.mark.long
 def test_an_unwritable_cache_is_said_once(warm: tuple[Path, str], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a file where the folder should be")
     done = work(tmp_path / "file")

@@ -45,6 +45,7 @@ def killed(work: Callable[[int], None], seconds: float) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+@pytest.mark.long
 def test_a_killed_writer_leaves_the_old_files_or_the_new(tmp_path: Path) -> None:
     rng, folder, seen = random.Random(1), tmp_path / "folder", set()
     put(folder, b"first")

@@ -165,6 +165,7 @@ def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> 
     assert cells(row, causes)[5] == "byte order (run 1)"
 
 
+@pytest.mark.long
 def test_runs_that_part_in_padding_before_they_part_in_elements(tmp_path: Path) -> None:
     """Padding that a device leaves to chance says nothing of a bug; the elements that part do, and who is wrong."""
     path, outputs = simulated(tmp_path)

@@ -90,6 +90,7 @@ def _is_pipe(number: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_compilation_does_not_count() -> None:
     with Worker(Work, where="work") as worker:
         assert worker.call("compile", 1.5, seconds=1) == "done"
@@ -99,6 +100,7 @@ def test_compilation_does_not_count() -> None:
             worker.call("compile", 0.1, 30.0, seconds=1)
 
 
+@pytest.mark.long
 def test_compilation_of_another_process_does_not_count_either() -> None:
     """An executor on a GPU has a process of its own, and a run may have one around that."""
     with Worker(Work, where="work") as worker:

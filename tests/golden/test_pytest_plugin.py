@@ -59,6 +59,7 @@ def test_nothing_is_written_without_a_reason(project: pytest.Pytester) -> None:
     assert not (project.path / "packed_golden").exists()
 
 
+@pytest.mark.long
 def test_it_writes_compares_and_fails(project: pytest.Pytester) -> None:
     project.makepyfile(test_a=TEST.format(bug=""))
     done = run(project, "--packed-golden-regen", "first\nversion")
@@ -127,6 +128,7 @@ def test_two_buffers_of_a_test_need_names(project: pytest.Pytester) -> None:
     done.stdout.no_fnmatch_line("*refsim/*.py*")
 
 
+@pytest.mark.long
 def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
     """A dump is held against what the operator must write; what the operator leaves to chance is spared."""
     case = open_case(CASE)

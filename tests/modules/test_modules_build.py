@@ -31,6 +31,7 @@ def test_a_module_leaves_the_driver_nothing_to_fuse_and_carries_no_names(name: s
     assert not kinds & {Op.SOURCE, Op.NAME, Op.MEMBER_NAME, Op.LINE}
 
 
+@pytest.mark.long
 @needs_tools
 def test_committed_modules_are_up_to_date() -> None:
     assert build.build(check=True) == [], "run: python tests/modules/build.py"

@@ -91,6 +91,7 @@ def seeded(anchor: str, replacement: str, file: str = EMULATED) -> outcome.Outco
     return run(mutant, count=2)
 
 
+@pytest.mark.long
 @pytest.mark.search(1)
 def test_different_bytes_kill() -> None:
     found = run(RELU)

@@ -101,6 +101,7 @@ def test_a_configuration_does_not_depend_on_its_chunk() -> None:
     assert {profile.name for _, profile in map(one.draw, one.numbers)} == {"canonical", "lavapipe", "nvidia"}
 
 
+@pytest.mark.long
 def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_worker, "ChunkRunner", Deadly)
     both = (CPU, SweepVariant("cpu:emulated"))
