@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
-from refsim.bytediff.rank import Cause
+from refsim.bytediff.rank import Cause, Told
 from refsim.bytediff.report import Report
+from refsim.bytediff.search import NUMBERS
 from refsim.bytediff.search.words import Place
 from refsim.core.plain import plain
 
 #: A cause that predicts fewer differing cells than these may do so by chance.
 LEAST_DIFFERING = 8
-#: Numbers in the words of a cause: they differ from case to case, as shapes do.
-_NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
-
-
-class Told(Protocol):
-    """A wrong buffer with its causes, best first."""
-
-    @property
-    def causes(self) -> Sequence[Cause]: ...
 
 
 @dataclass(frozen=True)
@@ -53,7 +44,7 @@ class Agreed:
         """What is known of one cause, which was named for these buffers among ``of``."""
         forms: dict[str, list[Cause]] = {}
         for cause in causes:
-            forms.setdefault(_NUMBERS.sub("#", cause.detail), []).append(cause)
+            forms.setdefault(NUMBERS.sub("#", cause.detail), []).append(cause)
         counted = sorted(forms.values(), key=lambda form: -sum(c.exact for c in form))
         told = min(counted[0], key=lambda c: (not c.exact, c.weak))
         return cls(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 
@@ -103,6 +103,11 @@ class Cause:
         return f"{told}, {self.where}" if self.where else told
 
     @property
+    def edit(self) -> str:
+        """The words of the edit, if it is one."""
+        return self.detail if self.place is None else self.place.edit
+
+    @property
     def what(self) -> str:
         """The cause without how well it fits."""
         return f"{self.name}: {self.about}"
@@ -135,14 +140,28 @@ class Cause:
         return cls(**held)
 
 
-def explained(ev: Evidence, seconds: float) -> tuple[Start, list[Cause]]:
-    """Where to start, and the causes of what remains. See `causes` for ``seconds``.
+class Told(Protocol):
+    """A wrong buffer with its causes."""
+
+    @property
+    def causes(self) -> Sequence[Cause]: ...
+
+
+def exact_edits(found: Iterable[Told]) -> list[search.Words]:
+    """The edits that predict one of these buffers exactly: other wrong buffers of the kernel may be due to them."""
+    every = (cause for one in found for cause in one.causes if cause.exact)
+    free = (cause for cause in every if not (cause.fitted or cause.where or cause.observed))
+    return list(dict.fromkeys((cause.name, cause.edit) for cause in free))
+
+
+def explained(ev: Evidence, seconds: float, like: Collection[search.Words] = ()) -> tuple[Start, list[Cause]]:
+    """Where to start, and the causes of what remains. See `causes` for ``seconds`` and ``like``.
 
     A defect that changes values may leave nothing right to know it by. It is taken off where no cause fits exactly with
     it, and one does without.
     """
     first = defects.start(ev)
-    found = causes(first.evidence, seconds)
+    found = causes(first.evidence, seconds, like)
     if first.defect is None and not (found and found[0].exact):
         for other in defects.without(ev):
             rest = causes(other.evidence, seconds) if other.computes_otherwise else []
@@ -151,10 +170,11 @@ def explained(ev: Evidence, seconds: float) -> tuple[Start, list[Cause]]:
     return first, found
 
 
-def causes(ev: Evidence, seconds: float) -> list[Cause]:
+def causes(ev: Evidence, seconds: float, like: Collection[search.Words] = ()) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
     None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.
+    ``like`` are edits that are tried first.
     """
     if not ev.differing.any() or ev.reversed:
         return []
@@ -162,7 +182,8 @@ def causes(ev: Evidence, seconds: float) -> list[Cause]:
     found = _best(judge(ev, one) for one in (*defects.known(ev), *stored.predictions(ev)))
     known = any(_worse(cause) <= _BEST_ELEMENTS for cause in found)
     edits = (
-        replace(judge(ev, edit.prediction), place=edit.place) for edit in search.edits(ev, seconds, known)
+        replace(judge(ev, edit.prediction), place=edit.place)
+        for edit in search.edits(ev, seconds, known, like)
     )
     found = _best((*found, *_best(sorted(edits, key=_worse))[:MOST_EDITS]))
     # The sort is stable: causes that fit equally well keep their order. A wrong address leaves padding at 0, so it

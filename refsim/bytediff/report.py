@@ -18,7 +18,7 @@ from refsim.bytediff.findings import Allowed, Count, Difference, Findings
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.pattern import summary
-from refsim.bytediff.rank import Cause, explained
+from refsim.bytediff.rank import Cause, exact_edits, explained
 from refsim.bytediff.search import allowed
 from refsim.core import choices, doing
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
@@ -78,6 +78,7 @@ def diff(
     search: float | None = None,
     actual_layout: Layout | str | None = None,
     seen: tuple[str, str] | None = None,
+    like: Sequence[Report] = (),
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -92,6 +93,7 @@ def diff(
     not compared. ``actual_layout`` is the layout of the actual buffer if it is another: then elements are compared, and
     places are those in that buffer.
     ``seen`` is what running the call again showed, a name and words: then it is the first cause, and no edit is sought.
+    ``like`` are reports of other wrong buffers of the same kernel: the edits that explain them are tried first.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
 
     >>> refsim.diff(bytes(16), bytes(15) + b"x", "4W4C", (1, 4, 1, 1)).counts[-1].kind
@@ -134,7 +136,9 @@ def diff(
     rest, found = Start(ev), list[Cause]()
     if explain:
         with doing.explaining(str(desc if call is None else call.case)):
-            rest, found = explained(ev, 0 if seen else allowed() if search is None else search)
+            rest, found = explained(
+                ev, 0 if seen else allowed() if search is None else search, exact_edits(like)
+            )
     if seen is not None and ev.differing.any():
         found.insert(0, Cause.seen(*seen, int(ev.differing.sum())))
     report = Report(

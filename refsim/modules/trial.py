@@ -16,6 +16,7 @@ import numpy as np
 from refsim.bytediff import Report, defects, diff
 from refsim.bytediff.consensus import decided, reordered
 from refsim.bytediff.invocations import Geometry
+from refsim.bytediff.rank import exact_edits
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.errors import (
     MissingDependencyError,
@@ -182,7 +183,10 @@ class ModuleTrial:
                     break
                 further = self.run(other)
                 if further.verdict == WRONG:
-                    wrong.append((further, self._report(further, limit, "")))
+                    wrong.append((further, self._report(further, limit, "", like=[row[1] for row in wrong])))
+        first, later = wrong[0][1], [report for _, report in wrong[1:]]
+        if set(exact_edits(later)) - set(exact_edits([first])):  # which of these give the first case too
+            wrong[0] = (tried, self._report(tried, limit, title, like=later))
         cases = [
             WrongCase(one.candidate.name, report.causes, bound=one.candidate.bound) for one, report in wrong
         ]
@@ -192,12 +196,19 @@ class ModuleTrial:
         report = reordered(report, kernel.causes)
         return Explained(tried, shown, report, kernel, names, seen.distinct, seen.runs)
 
-    def _report(self, tried: Tried, limit: int, title: str, seen: tuple[str, str] | None = None) -> Report:
+    def _report(
+        self,
+        tried: Tried,
+        limit: int,
+        title: str,
+        seen: tuple[str, str] | None = None,
+        like: Sequence[Report] = (),
+    ) -> Report:
         candidate = tried.candidate
         assert tried.actual is not None
         report = diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
-            title=title or candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen,
+            title=title or candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen, like=like,
         )  # fmt: skip
         # had it been a known defect, the case would not be wrong
         return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))

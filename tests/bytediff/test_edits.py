@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,9 @@ from seeded import EDITS, Edit, Line
 from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run
 from refsim.core.errors import ParameterError
+from refsim.core.rng import Rng
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 
 
 @pytest.mark.few(12)
@@ -49,6 +53,28 @@ def test_the_kernels_without_an_edit_are_right() -> None:
         right = Edit("", case.op)
         bound, _ = case.shown()
         assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), case.op
+
+
+@pytest.mark.search(10)
+def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the next one needs no search, and is told by the same edit."""
+    edit = next(edit for edit in EDITS if edit.op == "q8ta_conv2d_dw" and "iw" in edit.words)
+    calls = (bind(OPS[edit.op].sample(Rng(seed))) for seed in range(40))
+    rows = (
+        (bound, bound.call.expected(bound.inputs), edit.wrong(bound))
+        for bound in calls
+        if bound.call.out.numel < 999
+    )
+    wrong = (row for row in rows if np.count_nonzero(row[1].raw != row[2].raw) >= 16)
+    (bound, expected, actual), (other, right, given) = islice(wrong, 2)
+    found = diff(expected, actual, call=bound)
+    first = found.causes[0]
+    assert first.exact
+    monkeypatch.setattr(run, "TRIED", 0.0)  # no time to try another edit
+    monkeypatch.setattr(run, "HOPELESS", 0.0)
+    without, told = (diff(right, given, call=other, like=[found] * like).causes for like in (0, 1))
+    assert not any(cause.exact and cause.name == first.name for cause in without)
+    assert told[0].exact and told[0].name == first.name
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ cause.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +40,8 @@ def allowed() -> float:
     return found
 
 
+#: Numbers in the words of an edit.
+NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
 #: Of classes with the same bytes these are told first, and these last: the one is likely, the other says least.
 LIKELY = (
     "sums of 16 bits", "no clamp", "relu bound", "edge of the input", "tie rule", "H and W exchanged",
@@ -67,15 +70,21 @@ class Found:
         return replace(places[0], others=others) if places else None
 
 
-def edits(ev: Evidence, seconds: float, known: bool = False) -> Iterator[Found]:
+#: The class of an edit, and its words.
+Words = tuple[str, str]
+
+
+def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[Words] = ()) -> Iterator[Found]:
     """The edits that a search found; of those of one class that give the same bytes the first, which names the others.
 
-    Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time.
+    Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time. ``like`` are edits
+    that give other wrong buffers of the kernel: they are tried first.
     """
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
     with np.errstate(all="ignore"):
-        survivors = list(EditSearch(ev, seconds, known).survivors())
+        search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, like))
+        survivors = list(search.survivors())
     counted = compared(ev)
     groups: dict[tuple[bytes, str], list[Found]] = {}
     for survivor in survivors:
@@ -99,6 +108,19 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
     with np.errstate(all="ignore"):
         words = predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
     return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
+
+
+def _likely(bench: Bench, like: Collection[Words]) -> Iterator[Candidate]:
+    """The edits of these words. Words of a launch tell sizes, which differ from call to call."""
+    if not like:
+        return
+    alike = {(name, NUMBERS.sub("#", detail)) for name, detail in like}
+    for row in _candidates(bench):
+        if row.device is not None:
+            if (row.device.name, NUMBERS.sub("#", row.device.detail)) in alike:
+                yield row
+        elif any(_says(row, *words) for words in like):
+            yield row
 
 
 def _candidates(bench: Bench) -> Iterator[Candidate]:

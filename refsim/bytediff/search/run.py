@@ -7,7 +7,7 @@ says the same.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from operator import index
@@ -35,6 +35,8 @@ HOPELESS = 0.5
 #: Edits are tried for this share of the time; what is left is for whole buffers. Where the cause is known, its line
 #: in a kernel is worth so many places.
 TRIED, LINES = 0.8, PLACES_PER_SECOND
+#: Where another buffer has the same line, it is worth so many.
+KNOWN_LINES = LINES // 4
 #: Where it is known in a region alone, so many times as many.
 IN_REGION = 3
 #: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
@@ -78,12 +80,13 @@ class EditSearch:
 
     Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
     many), or they write elsewhere (``moved``, with how often that may be so). Where the cause is ``known``, the search
-    is for its line.
+    is for its line. What ``like`` gives is tried first.
     """
 
     ev: Evidence
     seconds: float = 10.0
     known: bool = False
+    like: Callable[[Bench], Iterable[Candidate]] = lambda bench: ()
     whole: list[Candidate] = field(default_factory=list)
     inside: list[Candidate] = field(default_factory=list)
     parts: list[tuple[int, Candidate]] = field(default_factory=list)
@@ -107,12 +110,18 @@ class EditSearch:
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
         seen = self._measured()
+        likely = list(self.like(self.bench))
+        for row in likely:
+            self._try(row)
+            self.bench.choose(row.step)
+        if again := any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
+            self.end_at = self.taken + KNOWN_LINES
         for device in self._devices():
             if self._late:
                 break
             self._try(Candidate(0, device=device))
         self.bench.choose(0)
-        if any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
+        if not again and any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
             self.end_at = self.taken + LINES
         elif any(self._fits_wrong(row) for row in self.inside[:MOST_INSIDE]):
             self.end_at = min(self.end_at, self.taken + IN_REGION * LINES)
@@ -120,7 +129,8 @@ class EditSearch:
             for candidate in self._candidates(at, seen[at]):
                 if self._late:
                     break
-                self._try(candidate)
+                if candidate not in likely:
+                    self._try(candidate)
             self.bench.choose(at)
         same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
         if same:

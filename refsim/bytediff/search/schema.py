@@ -29,6 +29,8 @@ from refsim.ops.base.registry import kernel_of
 ROOT = Path(__file__).parents[3]
 #: Modules whose functions compute whole numbers from whole numbers, and how many results of each are kept.
 _WHOLE, MOST_KEPT = ("refsim.core.lanes", "refsim.core.index", "refsim.ops.base.int4"), 1 << 15
+#: How many kernels with an edit are kept compiled: the next wrong buffer may be due to the same edit.
+MOST_BUILT = 16
 
 
 class EndlessError(Exception):
@@ -206,6 +208,7 @@ class KernelSchema:
         found: Callable[..., Any] = self.namespace[self.kernel.name]
         return found
 
+    @lru_cache(MOST_BUILT)  # noqa: B019 - schemas are kept as long as the process lives
     def built(self, edit: KernelEdit | None, entry: Entry | None = None) -> Callable[..., Any]:
         """The kernel with one edit, compiled. Only the edited function and its callers are made again."""
         number, edited = (-1, self.kernel) if edit is None else (edit.number, edit.copy)

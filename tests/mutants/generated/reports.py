@@ -58,6 +58,7 @@ def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[tuple
 
     The first is in ``out``, the others are in ``out-1`` and so on.
     """
+    found: list[Report] = []
     for number, name in enumerate(names):
         made = bound(name, profile)
         expected = made.call.expected(made.inputs)
@@ -66,7 +67,8 @@ def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[tuple
         actual.raw[:] = np.frombuffer(raw, np.uint8)
         if not np.array_equal(expected.raw, actual.raw):
             begin = time.perf_counter()
-            report = diff(expected, actual, call=made, limit=1)
+            report = diff(expected, actual, call=made, limit=1, like=found)
+            found.append(report)
             yield report, time.perf_counter() - begin
 
 
