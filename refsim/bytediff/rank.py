@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Annotated, Any, Protocol
 
 import numpy as np
@@ -103,11 +104,6 @@ class Cause:
         return f"{told}, {self.where}" if self.where else told
 
     @property
-    def edit(self) -> str:
-        """The words of the edit, if it is one."""
-        return self.detail if self.place is None else self.place.edit
-
-    @property
     def what(self) -> str:
         """The cause without how well it fits."""
         return f"{self.name}: {self.about}"
@@ -147,14 +143,15 @@ class Told(Protocol):
     def causes(self) -> Sequence[Cause]: ...
 
 
-def exact_edits(found: Iterable[Told]) -> list[search.Words]:
-    """The edits that predict one of these buffers exactly: other wrong buffers of the kernel may be due to them."""
+def exact_edits(found: Iterable[Told]) -> list[str]:
+    """The words of edits that predict one of these buffers exactly: other buffers of the kernel may be due to them."""
     every = (cause for one in found for cause in one.causes if cause.exact)
     free = (cause for cause in every if not (cause.fitted or cause.where or cause.observed))
-    return list(dict.fromkeys((cause.name, cause.edit) for cause in free))
+    words = ((cause.detail, cause.detail if cause.place is None else cause.place.edit) for cause in free)
+    return list(dict.fromkeys(chain.from_iterable(words)))
 
 
-def explained(ev: Evidence, seconds: float, like: Collection[search.Words] = ()) -> tuple[Start, list[Cause]]:
+def explained(ev: Evidence, seconds: float, like: Collection[str] = ()) -> tuple[Start, list[Cause]]:
     """Where to start, and the causes of what remains. See `causes` for ``seconds`` and ``like``.
 
     A defect that changes values may leave nothing right to know it by. It is taken off where no cause fits exactly with
@@ -170,7 +167,7 @@ def explained(ev: Evidence, seconds: float, like: Collection[search.Words] = ())
     return first, found
 
 
-def causes(ev: Evidence, seconds: float, like: Collection[search.Words] = ()) -> list[Cause]:
+def causes(ev: Evidence, seconds: float, like: Collection[str] = ()) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
     None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.

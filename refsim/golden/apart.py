@@ -180,9 +180,11 @@ def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Ri
     """The causes of a wrong buffer that are listed as predicting every byte; None where there are no two of them.
 
     ``found`` is what other cases of the kernel say: a cause that predicts fewer of them than another stands behind.
-    A region where a cause holds was read off these bytes: it is as good as fitted.
+    A region where a cause holds was read off these bytes: it is as good as fitted. Causes by one edit are one.
     """
     exact = [cause for cause in causes[:MOST_CAUSES] if cause.exact]
+    edits = [cause.place and cause.place.edit for cause in exact]
+    exact = [cause for at, cause in enumerate(exact) if edits[at] is None or edits.index(edits[at]) == at]
     if any(cause.observed for cause in exact):
         return None
     counts = {row.name: row.exact for row in found}

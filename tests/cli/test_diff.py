@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -195,7 +196,7 @@ def test_an_expected_buffer_that_is_not_the_case_s_is_told_so(of_case, refsim) -
 def test_how_long_to_look_for_a_cause(buffers, monkeypatch: pytest.MonkeyPatch, refsim) -> None:
     asked: list[float] = []
 
-    def explained(ev: Evidence, seconds: float) -> tuple[Start, list[Cause]]:
+    def explained(ev: Evidence, seconds: float, like: Sequence[str]) -> tuple[Start, list[Cause]]:
         asked.append(seconds)
         return Start(ev), []
 

@@ -70,15 +70,11 @@ class Found:
         return replace(places[0], others=others) if places else None
 
 
-#: The class of an edit, and its words.
-Words = tuple[str, str]
-
-
-def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[Words] = ()) -> Iterator[Found]:
+def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[str] = ()) -> Iterator[Found]:
     """The edits that a search found; of those of one class that give the same bytes the first, which names the others.
 
     Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time. ``like`` are edits
-    that give other wrong buffers of the kernel: they are tried first.
+    in words, that give other wrong buffers of the kernel: they are tried first.
     """
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
@@ -92,8 +88,18 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[Wo
         told = cells[counted].tobytes()
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
             groups.setdefault((told, name), []).append(Found(name, Prediction(name, detail, cells), place))
-    for first, *rest in sorted(groups.values(), key=lambda group: _order(group[0].name)):
-        yield replace(first, others=tuple(each.own for each in rest if each.own is not None))
+    lines: dict[bytes, Place] = {}
+    for (told, _), rows in groups.items():
+        for row in rows:
+            if row.own is not None:
+                lines.setdefault(told, row.own)
+    for (told, _), (first, *rest) in sorted(groups.items(), key=lambda group: _order(group[0][1])):
+        others = tuple(each.own for each in rest if each.own is not None)
+        if (
+            first.own is None and not others and told in lines
+        ):  # what a launch or a buffer has, a line does as well
+            others = (lines[told],)
+        yield replace(first, others=others)
 
 
 def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
@@ -110,17 +116,18 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
     return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
 
 
-def _likely(bench: Bench, like: Collection[Words]) -> Iterator[Candidate]:
+def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
     """The edits of these words. Words of a launch tell sizes, which differ from call to call."""
     if not like:
         return
-    alike = {(name, NUMBERS.sub("#", detail)) for name, detail in like}
-    for row in _candidates(bench):
-        if row.device is not None:
-            if (row.device.name, NUMBERS.sub("#", row.device.detail)) in alike:
-                yield row
-        elif any(_says(row, *words) for words in like):
-            yield row
+    alike = {NUMBERS.sub("#", words) for words in like}
+
+    def fits(row: Candidate) -> bool:
+        if row.edit is not None:
+            return text_of(row.edit) in like
+        return row.device is not None and NUMBERS.sub("#", row.device.detail) in alike
+
+    yield from filter(fits, _candidates(bench))
 
 
 def _candidates(bench: Bench) -> Iterator[Candidate]:
