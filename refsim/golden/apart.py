@@ -144,36 +144,17 @@ class Apart:
 
     @property
     def meaning(self) -> str:
-        """What the report of the case says by each cause, and which of them it excludes if nothing differs there.
-
-        A fitted cause foretells nothing there, so that it is never excluded.
-        """
-        named = self.rivals.named
-        parts: list[str] = []
-        counts = [one.wrong for one in self.outcomes]
-        for place, one in enumerate(self.outcomes):
-            what = str(one.wrong or "none")
-            if one.wrong in counts[:place]:
-                what += f" {form(one.wrong, 'other', 'others')}"
-            if not place:
-                what = f"{counted(one.wrong, self.unit, 'differ')} there"
-            parts.append(f"{what} by {named(one.rivals)}")
-        wrong = [cause for one in self.outcomes if one.wrong for cause in one.rivals]
-        out = (
-            named(wrong)
-            if len(wrong) < len(self.rivals.free)
-            else form(len(wrong) - 1, "both", "all of them")
-        )
-        left = [cause for cause in self.rivals.free if not any(cause in one.rivals for one in self.outcomes)]
-        rest = ""
-        if fitted := self.rivals.fitted:
-            why = form(
-                len(fitted), "it is fitted to these bytes and says", "they are fitted to these bytes and say"
-            )
-            rest = f", but not {named(fitted)}: {why} nothing of another case"
-        if left:
-            rest += f"; {named(left)} {form(len(left), 'says', 'say')} nothing of that case"
-        return f'{", ".join(parts)}; "the same" excludes {out}{rest}'
+        """What the report of the case says by each cause; nothing by one that is fitted to these bytes."""
+        named, parts, counts = self.rivals.named, list[str](), set[int]()
+        for one in self.outcomes:
+            other = ", and others" if one.wrong in counts else ""
+            parts.append(f"by {named(one.rivals)} {counted(one.wrong, self.unit, 'differ')} there{other}")
+            counts.add(one.wrong)
+        foretold = [cause for one in self.outcomes for cause in one.rivals]
+        silent = [cause for cause in self.rivals.causes if cause not in foretold]
+        if silent:
+            parts.append(f"{named(silent)} {form(len(silent), 'says', 'say')} nothing of that case")
+        return "; ".join(parts)
 
 
 def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Rivals | None:

@@ -79,25 +79,26 @@ def test_what_each_outcome_of_the_telling_case_means_is_what_the_causes_predict_
     one, other = found.outcomes
     wrong = np.count_nonzero(there.call.expected(there.inputs).raw != doubled(there).raw)
     assert one.wrong == wrong and one.rivals == (Rival(first.name, first.detail),)
-    text = f'{wrong} bytes differ there by "{first.name}", {other.wrong} by "zero point folded twice"; "the same" '
-    assert found.meaning.startswith(text) and other.wrong not in (0, wrong)
-    assert found.meaning.endswith('; "the same" excludes both')
+    text = (
+        f'by "{first.name}" {wrong} bytes differ there; '
+        f'by "zero point folded twice" {other.wrong} bytes differ there'
+    )
+    assert found.meaning == text and other.wrong not in (0, wrong)
 
 
-def test_an_outcome_of_no_difference_excludes_only_those_that_predict_some() -> None:
+def test_each_outcome_names_those_that_predict_it() -> None:
     a, b, c, d = (Rival(name, "") for name in "abcd")
     two = Rivals(OP, (a, b, c, d))
     found = Apart(two, "x/1", (Predicted((a, c), 3), Predicted((b,), 0)))
     assert found.meaning == (
-        '3 bytes differ there by "a" and "c", none by "b"; "the same" excludes "a" and "c"; '
-        '"d" says nothing of that case'
+        'by "a" and "c" 3 bytes differ there; by "b" 0 bytes differ there; "d" says nothing of that case'
     )
     found = Apart(Rivals(OP, (a, b)), "x/1", (Predicted((a,), 1), Predicted((b,), 1)), unit="element")
-    assert found.meaning == '1 element differs there by "a", 1 other by "b"; "the same" excludes both'
+    assert found.meaning == 'by "a" 1 element differs there; by "b" 1 element differs there, and others'
 
 
 @pytest.mark.search(1)
-def test_a_fitted_cause_is_named_and_never_excluded() -> None:
+def test_a_fitted_cause_is_named_and_foretells_nothing() -> None:
     """Lanes of padding hold 0: what was read off these bytes foretells no other case."""
     fitted = "padding leaked"
     bound = bind(case("q8ta_conv2d_pw", 3))
@@ -112,7 +113,7 @@ def test_a_fitted_cause_is_named_and_never_excluded() -> None:
     assert [cause.name for cause in found.rivals.causes] == listed and fitted in listed
     (line, command), (meaning, _) = found.lines("{case}")
     assert command and line.endswith(f'; to tell apart all but "{fitted}": {found.case}')
-    assert f', but not "{fitted}": it is fitted to these bytes' in meaning
+    assert meaning.endswith(f'"{fitted}" says nothing of that case')
     assert not any(cause.fitted for one in found.outcomes for cause in one.rivals)
 
 
