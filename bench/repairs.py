@@ -31,7 +31,7 @@ from refsim.core.rng import Rng
 from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules import repaired as verb
-from refsim.modules.build import opened
+from refsim.modules.build import Repairing, Request, opened
 from refsim.modules.repair import report
 
 sys.path.insert(0, str(ROOT / "tests"))
@@ -166,12 +166,13 @@ def _searched(target: Target, change: Change, level: str, seconds: float) -> Out
         code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
         folder = target.folder(Path(scratch), code)
         variant = "fallback" if "FALLBACK" in module.definitions else ""
-        with opened(str(folder), (op,), CASES, variant=variant) as shaders:
+        request = Request(str(folder), (op,), CASES, variant=variant, repair=Repairing(seconds))
+        with opened(request) as shaders:
             outcome = shaders.verification.run([op])
             if not outcome.wrong:
                 return None
             begin, used = time.perf_counter(), _processor_time()
-            searched = [one.searched for one in verb.repaired(shaders, outcome, verb.Wanted(seconds))]
+            searched = [one.searched for one in verb.repaired(shaders, outcome) or ()]
             took, used = time.perf_counter() - begin, _processor_time() - used
         found = [one for each in searched for one in each.repairs]
         place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""

@@ -21,11 +21,12 @@ from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.told import ToldReport, kernel_texts
-from refsim.modules import CASES, SECONDS, executors, inventory
-from refsim.modules.asked import Asked
-from refsim.modules.repaired import Wanted
+from refsim.modules import CASES, MOST_SANITIZED, SANITIZED, SECONDS, executors, inventory
+from refsim.modules.build import Repairing, Request, opened
+from refsim.modules.checked import verified
 from refsim.modules.result import CheckedFolder, remarks
 from refsim.modules.watch import Verdicts
+from refsim.modules.watch import watch as watch_folder
 
 
 @verb("shaders", "build/shaders --watch")
@@ -133,14 +134,15 @@ def command(
     again += ["--runtime", release] if release is not None else []
     again += [] if profile is None else ["--profile", profile.name]
     executor = executors.of(folder, device, variant or "", images)
-    wanted = Wanted(seconds, partial(_keep, patch)) if repair else None
-    asked = Asked(
-        folder, operators, count, pattern, profile, device, variant or "", images, everything, limit, sanitize, repeats,
-        wanted, verbose, behaviour, meanwhile, again,
+    wanted = Repairing(seconds, partial(_keep, patch)) if repair else None
+    looked_at = 0 if not sanitize else MOST_SANITIZED if pattern else SANITIZED
+    asked = Request(
+        folder, operators, count, pattern, profile, device, variant or "", images, looked_at, repeats, behaviour, again,
+        everything=everything, limit=limit, repair=wanted, verbose=verbose, say=meanwhile,
     )  # fmt: skip
     if watch:
-        return asked.watch(executor)
-    found = asked.run(executor)
+        return watch_folder(partial(opened, asked, executor), asked)
+    found = verified(asked, executor)
     if html is not None and (wrong := found.first_wrong) is not None:
         edits = (line for one in found.repair or () for line in one.lines())
         write_html(

@@ -4,5 +4,7 @@
 CASES = 48
 #: Cases of each operator that sanitizers look at: each costs some ten runs, and a pipeline or two.
 SANITIZED = 6
+#: The same where a pattern chooses them: all.
+MOST_SANITIZED = 1 << 20
 #: How long a search for a repair may take.
 SECONDS = 60.0

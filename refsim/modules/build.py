@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from refsim.bytediff.invocations import Geometry
@@ -19,6 +19,7 @@ from refsim.core.errors import (
     UnknownOperatorError,
 )
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.result import Part
 from refsim.exec.executor import Executor
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels, profiles, wgsl
@@ -26,7 +27,7 @@ from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX
 from refsim.formats.wgsl import Source
 from refsim.golden.store import default_root
-from refsim.modules import CASES, executors, inventory
+from refsim.modules import CASES, SECONDS, executors, inventory
 from refsim.modules.folder import SPIRV, WGSL, Folder
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import Stage, Verification, stages
@@ -54,26 +55,57 @@ LISTED = "refsim shaders --help lists all"
 OWN = "is one of refsim's own modules"
 
 
+#: Prints something before the verdict.
+Say = Callable[[Iterable[Part]], None]
+
+
+@dataclass(frozen=True)
+class Repairing:
+    """How long a search for a repair may take, and what keeps the module with the first one, None without."""
+
+    seconds: float = SECONDS
+    keep: Callable[[bytes | None], None] = lambda spirv: None
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is verified of the modules in a folder: all that refsim knows, or ``operators``, on a device by its number.
+
+    ``count`` cases of each operator and its recordings, or those that ``pattern`` fits. ``profile`` stands in for the
+    numerics of the device, ``runtime`` is the one that the modules are for, where it is not the one that they show.
+    ``sanitized`` and ``repeats`` are as for `Verification`. ``again``: further options of the command line that a rerun
+    of a case needs. ``everything``: go on behind a wrong case; ``limit``: differences that a report shows; ``verbose``:
+    the modules are listed.
+    """
+
+    folder: str
+    operators: Sequence[str] = ()
+    count: int = CASES
+    pattern: str = ""
+    profile: Profile | None = None
+    device: int = 0
+    variant: str = ""
+    images: bool = False
+    sanitized: int = 0
+    repeats: int = 0
+    runtime: Behaviour | None = None
+    again: Sequence[str] = ()
+    everything: bool = False
+    limit: int = 10
+    repair: Repairing | None = None
+    verbose: bool = False
+    say: Say = lambda text: None
+
+
 class Build:
     """The modules of a folder, and what is verified of them on which device.
 
     ``operators`` are those that the modules compute, or those of them that the user named.
     """
 
-    def __init__(
-        self,
-        path: str,
-        executor: Executor,
-        index: int,
-        variant: str,
-        images: bool,
-        profile: Profile | None,
-        wanted: Sequence[str],
-        options: Sequence[str] = (),
-    ) -> None:
-        self.path, self.executor, self._index = path, executor, index
-        self.wanted, self._options = tuple(wanted), tuple(options)
-        self.inside, self.own = kernels.rows_of(path)
+    def __init__(self, request: Request, executor: Executor) -> None:
+        self.request, self.path, self.executor = request, request.folder, executor
+        self.inside, self.own = kernels.rows_of(self.path)
         self.flat = kernels.is_wgsl(self.own)
         self.folder = Folder(self.inside, inventory.known(self.own), WGSL if self.flat else SPIRV)
         self._theirs = {shader.name for row in self.own.values() for shader in row.shaders}
@@ -84,8 +116,8 @@ class Build:
         self.read(self.folder.names())
         self.operators = self._operators()
         self.device = executor.device_info()  # the device opened meanwhile
-        self.features = HostFeatures.of(self.device, variant, images)
-        own_numerics = profiles.profile(self.device.numerics) if profile is None else profile
+        self.features = HostFeatures.of(self.device, request.variant, request.images)
+        own_numerics = request.profile or profiles.profile(self.device.numerics)
         self.profiles = tuple(dict.fromkeys((CANONICAL, own_numerics)))
         self.verification: Verification
 
@@ -132,7 +164,8 @@ class Build:
     def rows(self) -> list[inventory.ModuleRow]:
         """The table of the folder: of all modules that refsim can run, or of those that the named operators need."""
         found = inventory.rows(self.folder.names(), self.damaged, self.own)
-        kernels = {kernel for op in self.wanted if op in OPS for kernel in inventory.computing(op, self.own)}
+        named = self.request.operators
+        kernels = {kernel for op in named if op in OPS for kernel in inventory.computing(op, self.own)}
         return [row for row in found if not kernels or row.operator in kernels]
 
     @property
@@ -158,10 +191,10 @@ class Build:
     @property
     def options(self) -> list[str]:
         """The options of `refsim shaders` with which a case runs again as here."""
-        words = ["--device", str(self._index)] if self._index else []
+        words = ["--device", str(self.request.device)] if self.request.device else []
         words += ["--variant", self.features.variant] if self.features.variant else []
         words += ["--images"] if self.features.float_images else []
-        return [*words, *self._options]
+        return [*words, *self.request.again]
 
     @property
     def host(self) -> Host:
@@ -234,9 +267,9 @@ class Build:
                 "refsim",
                 "golden",
                 "verify",
-                *(op for op in self.wanted if op in OPS),
+                *(op for op in self.request.operators if op in OPS),
                 "-x",
-                _gpu(self._index),
+                _gpu(self.request.device),
             ]
             return FormatError(
                 where, "holds refsim's own modules", got=names, need=need, hints=[shlex.join(verify)]
@@ -251,7 +284,8 @@ class Build:
         found = inventory.computed(self.interfaces, self.own)
         if not found:
             raise self._nothing()
-        for name in self.wanted:
+        wanted = self.request.operators
+        for name in wanted:
             if name not in OPS or not (name in self.own or OPS[name].upstream.module or OPS[name].expand):
                 raise self._unknown(name, found)
             if name not in found:
@@ -264,7 +298,7 @@ class Build:
                 got = f"modules of {choices.listed(found)}"
                 need = " or ".join(files or [f"a table [{name}] in {kernels.NAME}"])
                 raise FormatError(self.path, f"no module computes {name}", got=got, need=need)
-        return [name for name in found if not self.wanted or name in self.wanted]
+        return [name for name in found if not wanted or name in wanted]
 
     def _unknown(self, name: str, found: Sequence[str]) -> ParameterError:
         """Why an operator cannot be checked here: there is none of the name, or none of its modules can be run."""
@@ -311,37 +345,23 @@ def _example(flat: bool) -> str:
 
 @contextmanager
 def opened(
-    path: str,
-    wanted: Sequence[str] = (),
-    count: int = CASES,
-    pattern: str = "",
-    profile: Profile | None = None,
-    device: int = 0,
-    variant: str = "",
-    images: bool = False,
-    recorded: bool = True,
-    sanitized: int = 0,
-    repeats: int = 0,
-    options: Sequence[str] = (),
-    executor: IsolatedExecutor | None = None,
-    runtime: Behaviour | None = None,
+    request: Request, executor: IsolatedExecutor | None = None, recorded: bool = True
 ) -> Iterator[Build]:
     """Read the folder while the device opens, and choose the cases.
 
-    ``executor`` is one of the folder that began to open, for these options; it is closed in the end.
+    ``executor`` is one of the folder that began to open, for this request; it is closed in the end.
     Raises FormatError for a folder without modules that refsim knows, ParameterError for an unknown operator or a
     pattern without cases, DeviceError or MissingDependencyError if the device cannot be used. Without ``recorded``
-    there are only cases of the corpus, and a pattern may fit none of them. ``sanitized`` and ``repeats`` are as for
-    `Verification`. ``options`` are further ones of the command line that a rerun of a case needs. ``runtime`` is the
-    one that the modules are for.
+    there are only cases of the corpus, and a pattern may fit none of them.
     """
-    runner = executor or executors.of(path, device, variant, images)
+    one, runtime = request, request.runtime
+    runner = executor or executors.of(one.folder, one.device, one.variant, one.images)
     try:
         runner.begin_opening()
-        build = Build(path, runner, device, variant, images, profile, wanted, options)
-        if build.flat and (variant or images or sanitized):
+        build = Build(one, runner)
+        if build.flat and (one.variant or one.images or one.sanitized):
             need = "neither --variant, --images nor --sanitize"
-            raise ParameterError(f"shaders {path}", "options for SPIR-V, but it has WGSL", need=need)
+            raise ParameterError(f"shaders {one.folder}", "options for SPIR-V, but it has WGSL", need=need)
         if runtime is not None and build.flat != runtime.flat:
             allowed = (WGSL if runtime.flat else SPIRV).suffix
             raise ParameterError(
@@ -352,7 +372,16 @@ def opened(
         of_default = runtime in (None, Behaviour()) and not build.flat  # as the recordings are
         upstream = _recordings() if recorded and of_default else None
         build.verification = Verification(
-            trial, count, upstream, pattern, build.refusal, build.flat, layouts, sanitized, repeats, runtime
+            trial,
+            one.count,
+            upstream,
+            one.pattern,
+            build.refusal,
+            build.flat,
+            layouts,
+            one.sanitized,
+            one.repeats,
+            runtime,
         )
         if recorded:
             build.verification.check_pattern(build.operators)

@@ -9,8 +9,8 @@ from typing import Annotated
 from refsim.core.doing import progress
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase
-from refsim.modules import SECONDS, executors
-from refsim.modules.build import Build
+from refsim.modules import executors
+from refsim.modules.build import Build, Repairing
 from refsim.modules.repair import report
 from refsim.modules.repair.report import disassembled
 from refsim.modules.repair.search import PATIENCE_S, QUICK, Repair, Search, Searched, copied
@@ -18,14 +18,6 @@ from refsim.modules.verification import FolderOutcome
 
 #: So many of the named causes say which kinds of edits are tried first.
 MOST_CAUSES = 2
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is asked for: how long a search may take, and what keeps the module with the first repair, None without."""
-
-    seconds: float = SECONDS
-    keep: Callable[[bytes | None], None] = lambda spirv: None
 
 
 @dataclass(frozen=True)
@@ -94,9 +86,14 @@ class RepairSearch:
 
 
 def repaired(
-    build: Build, outcome: FolderOutcome, wanted: Wanted, interrupted: Callable[[], bool] = lambda: False
-) -> list[RepairSearch]:
-    """Search for a repair of each operator that is wrong in some case; the first repair of all is kept."""
+    build: Build, outcome: FolderOutcome, interrupted: Callable[[], bool] = lambda: False
+) -> list[RepairSearch] | None:
+    """Search for a repair of each operator that is wrong in some case; the first repair of all is kept.
+
+    None where nobody asked for one.
+    """
+    if (wanted := build.request.repair) is None:
+        return None
     ran = [one for one in outcome.failed if one.actual is not None]
     wrong = {one.candidate.op: one.candidate for one in (*ran, *(row.tried for row in outcome.wrong))}
     causes = {
@@ -113,7 +110,7 @@ def repaired(
 
 
 def _searched(
-    build: Build, case: TellingCase, wanted: Wanted, interrupted: Callable[[], bool], causes: Sequence[str]
+    build: Build, case: TellingCase, wanted: Repairing, interrupted: Callable[[], bool], causes: Sequence[str]
 ) -> RepairSearch:
     trial = build.verification.trial
     steps = build.steps(case.bound.call)

@@ -11,14 +11,13 @@ from contextlib import AbstractContextManager
 
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
-from refsim.core.result import Part
 from refsim.core.status import DIFFERENT, SAME
 from refsim.formats import kernels
 from refsim.modules import inventory
-from refsim.modules.build import Build
+from refsim.modules.build import Build, Request
 from refsim.modules.edited_file import EditedFile
 from refsim.modules.folder import POLL_S
-from refsim.modules.repaired import RepairSearch, Wanted, repaired
+from refsim.modules.repaired import repaired
 from refsim.modules.result import (
     FolderVerdict,
     WatchedFolder,
@@ -30,33 +29,23 @@ from refsim.modules.result import (
 )
 from refsim.modules.verification import ALL, FolderOutcome, Stage, stages
 
-#: Prints something before the next verdict.
-Say = Callable[[Iterable[Part]], None]
 #: A verdict for each change, and the exit status in the end.
 Verdicts = Generator[WatchedFolder, None, int]
 
 
-def watch(
-    opened: Callable[[], AbstractContextManager[Build]],
-    path: str,
-    say: Say,
-    everything: bool,
-    limit: int,
-    repair: Wanted | None = None,
-    verbose: bool = False,
-) -> Verdicts:
-    """Watch the folder ``path`` until Ctrl-C. ``opened`` opens it, at first and when its file changes.
+def watch(opened: Callable[[], AbstractContextManager[Build]], request: Request) -> Verdicts:
+    """Watch a folder until Ctrl-C. ``opened`` opens it, at first and when its file changes.
 
     Raises what ``opened`` raises at first; later errors are said, and the next change of the file is waited for.
     """
-    description = EditedFile(path)
+    description, say = EditedFile(request.folder), request.say
     changed = frozenset[str]()
     while True:
         try:
             with opened() as build:
                 say(folder_text(build))
-                say(modules_text(build, True, verbose))
-                status = yield from Watch(build, description, say, everything, limit, repair).run(changed)
+                say(modules_text(build, True, request.verbose))
+                status = yield from Watch(build, request, description).run(changed)
             if status is not None:
                 return status
         except RefsimError as error:
@@ -79,18 +68,8 @@ class Watch:
     those that are not known to be right, then the rest in the same order. A change while cases run stops them.
     """
 
-    def __init__(
-        self,
-        build: Build,
-        description: EditedFile,
-        say: Say,
-        everything: bool,
-        limit: int,
-        repair: Wanted | None = None,
-    ) -> None:
-        self.repair, self.say = repair, say
-        self.build, self.everything, self.limit = build, everything, limit
-        self.description = description
+    def __init__(self, build: Build, request: Request, description: EditedFile) -> None:
+        self.build, self.request, self.description = build, request, description
         self.unsure = set(build.operators)
         self.changed: frozenset[str] = frozenset()
         self.stale = False
@@ -144,10 +123,10 @@ class Watch:
         for stage in order:
             outcome = self.build.verification.run(
                 stage.operators,
-                everything=self.everything,
+                everything=self.request.everything,
                 skip=stage.skip,
                 most=stage.most,
-                limit=self.limit,
+                limit=self.request.limit,
                 found=lambda tried: self._say(f"  {first_word(tried, time.perf_counter() - since)}"),
                 interrupted=self._interrupted,
             )
@@ -170,13 +149,8 @@ class Watch:
         whole = stage.name == ALL
         return WatchedFolder(
             **facts(self.build, verdict), changed=sorted(changed), stage="all" if whole else "first", whole=whole,
-            operators_run=called(stage.operators), repair=None if self.repair is None else self._repaired(outcome),
+            operators_run=called(stage.operators), repair=repaired(self.build, outcome, self._interrupted),
         )  # fmt: skip
 
-    def _repaired(self, outcome: FolderOutcome) -> list[RepairSearch]:
-        """A search for a repair, until a module changes."""
-        assert self.repair is not None
-        return repaired(self.build, outcome, self.repair, self._interrupted)
-
     def _say(self, line: str) -> None:
-        self.say([line])
+        self.request.say([line])

@@ -10,6 +10,7 @@ import pytest
 
 from refsim.core.errors import FormatError
 from refsim.core.result import Part
+from refsim.modules.build import Request
 from refsim.modules.watch import EditedFile, watch
 
 
@@ -57,7 +58,7 @@ def test_everything_is_opened_anew(tmp_path: Path) -> None:
         )  # fmt: skip
 
     said: list[Part] = []
-    verdicts = watch(build, str(tmp_path), said.extend, False, 10)
+    verdicts = watch(build, Request(str(tmp_path), say=said.extend))
     with pytest.raises(StopIteration) as ended:
         while True:
             next(verdicts)

@@ -16,8 +16,8 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
-from refsim.modules import asked as verifying
 from refsim.modules import build as _shaders_build
+from refsim.modules import checked as verifying
 from refsim.modules import inventory
 from refsim.ops.base.registry import OPS
 

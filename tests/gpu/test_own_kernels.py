@@ -23,7 +23,7 @@ from refsim.exec.factory import executor_named
 from refsim.formats import kernels
 from refsim.golden.judge import KNOWN_DEFECT, judged
 from refsim.golden.judge import WRONG as WRONG_BYTES
-from refsim.modules.build import opened
+from refsim.modules.build import Request, opened
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -57,7 +57,7 @@ def test_a_right_kernel_gives_the_same_bytes(device: Device, twin: Twin) -> None
 @pytest.mark.few(1)
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
 def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
-    with opened(str(WRONG), [twin.op], device=INDEX) as build:
+    with opened(Request(str(WRONG), [twin.op], device=INDEX)) as build:
         outcome = build.verification.run(build.operators)
         assert not outcome.right and outcome.cases <= 6
         names = {cause.name for cause in outcome.wrong[0].kernel.causes[:2]}
@@ -102,7 +102,7 @@ def _explanation(shown: str) -> list[str]:
 
 
 def test_a_right_folder_is_right(device: Device) -> None:
-    with opened(str(RIGHT), device=INDEX) as build:
+    with opened(Request(str(RIGHT), device=INDEX)) as build:
         outcome = build.verification.run(build.operators)
         assert outcome.right and all(sum(count.values()) >= 20 for count in outcome.operators.values())
 
@@ -153,7 +153,7 @@ def test_an_entry_point_may_have_any_name(device: Device, tmp_path: Path) -> Non
     rows[0] = row.with_args(*row.args[:2], *string_words("sum_of_two_tensors"), *row.args[4:])
     (folder / "sum.spv").write_bytes(module.to_bytes())
     assert interface(Module.parse(module.to_bytes(), "sum")).entry_point == "sum_of_two_tensors"
-    with opened(str(folder), ["q8ta_add"], count=4, device=INDEX) as build:
+    with opened(Request(str(folder), ["q8ta_add"], count=4, device=INDEX)) as build:
         assert build.verification.run(build.operators).right
 
 
@@ -167,7 +167,7 @@ def test_workgroups_can_be_counted_instead_of_invocations(device: Device, tmp_pa
     )
     assert "groups = [" in text
     (folder / kernels.NAME).write_text(text)
-    with opened(str(folder), ["q8ta_add"], count=12, device=INDEX) as build:
+    with opened(Request(str(folder), ["q8ta_add"], count=12, device=INDEX)) as build:
         outcome = build.verification.run(build.operators)
         assert outcome.right and outcome.cases >= 12
 

@@ -18,7 +18,7 @@ from refsim.bytediff import diff
 from refsim.core.rng import Rng
 from refsim.exec.factory import executor_named
 from refsim.golden.judge import KNOWN_DEFECT, SAME, judged
-from refsim.modules.build import Build, opened
+from refsim.modules.build import Build, Request, opened
 from refsim.modules.trial import ModuleTrial
 from refsim.modules.verification import FolderOutcome, Verification
 from refsim.ops.base.binding import bind
@@ -38,7 +38,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def shaders(folder: Path) -> Iterator[Build]:
-    with needs_device(), opened(str(folder), (), COUNT, "", None, INDEX, "") as found:
+    with needs_device(), opened(Request(str(folder), (), COUNT, "", None, INDEX, "")) as found:
         yield found
 
 

@@ -12,7 +12,7 @@ from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug
 from refsim.core.errors import FormatError
 from refsim.formats import kernels, wgsl
 from refsim.golden.judge import LEGAL, SAME
-from refsim.modules.build import Build, opened
+from refsim.modules.build import Build, Request, opened
 
 #: How many causes count as named at once, and how many cases of the corpus each operator has.
 FIRST, COUNT = 3, 24
@@ -20,7 +20,7 @@ FIRST, COUNT = 3, 24
 
 @pytest.fixture(scope="module")
 def right() -> Iterator[Build]:
-    with needs_device(), opened(str(RIGHT), (), COUNT, device=INDEX) as build:
+    with needs_device(), opened(Request(str(RIGHT), (), COUNT, device=INDEX)) as build:
         yield build
 
 
@@ -36,7 +36,7 @@ def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
 def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
     folder = bug.seeded(tmp_path / "kernels")
-    with needs_device(), opened(str(folder), [bug.op], COUNT, device=INDEX) as build:
+    with needs_device(), opened(Request(str(folder), [bug.op], COUNT, device=INDEX)) as build:
         outcome = build.verification.run([bug.op])
         assert outcome.wrong, "every case is right"
         named = [str(cause) for cause in outcome.wrong[0].kernel.causes[:FIRST]]
@@ -52,7 +52,7 @@ def test_a_write_behind_the_output_is_found(tmp_path: Path) -> None:
     )
     with (
         needs_device(),
-        opened(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX) as build,
+        opened(Request(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX)) as build,
     ):
         outcome = build.verification.run([bug.op])
     assert outcome.failed[0].message.startswith("write out of bounds")
@@ -62,7 +62,7 @@ def test_what_the_compiler_says_is_told(tmp_path: Path) -> None:
     bug = Bug("no-wgsl", "q8ta_relu", "rectified.wgsl", "let word = id.x;", "let word = id.x + nothing;", ())
     with (
         needs_device(),
-        opened(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX) as build,
+        opened(Request(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX)) as build,
     ):
         outcome = build.verification.run([bug.op])
     assert "nothing" in outcome.failed[0].message
