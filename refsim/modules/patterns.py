@@ -13,7 +13,6 @@ from refsim.golden.telling import UPSTREAM, recorded_cases
 
 #: Characters of the operators that one part of the error lists.
 MOST_LISTED = 70
-_GLOB = "*?["
 
 
 def names(op: str, upstream: Path | None) -> list[str]:
@@ -25,32 +24,13 @@ def names(op: str, upstream: Path | None) -> list[str]:
 def no_case(pattern: str, operators: Collection[str], upstream: Path | None) -> ParameterError:
     """The error for a pattern that fits no case of these operators."""
     fits = [op for op in RULES if any(fnmatchcase(name, pattern) for name in names(op, upstream))]
-    first = _meant(pattern, operators) or next(iter(operators))
-    need = f"a pattern such as {first}/00*"
-    recorded = next((name for name in names(first, upstream) if name.startswith(UPSTREAM)), None)
-    need += "" if recorded is None else f" or {recorded[: len(UPSTREAM) + 4]}*"
+    first = next(iter(operators))
+    recorded = [name for name in names(first, upstream) if name.startswith(UPSTREAM)]
+    shown = [f"{first}/00*", *(f"{name[: len(UPSTREAM) + 4]}*" for name in recorded[:1])]
+    need = f"a pattern such as {' or '.join(shown)}"
     if fits:
         need += f"; it fits cases of {choices.listed(fits, MOST_LISTED)}"
     return ParameterError(
         "--case", f"no such case of {choices.listed(operators, MOST_LISTED)}", got=repr(pattern),
-        need=need + _question(pattern, operators),
+        need=need + choices.meant(pattern.partition("/")[0], RULES),
     )  # fmt: skip
-
-
-def _meant(pattern: str, operators: Collection[str]) -> str | None:
-    """The operator that the part before the slash seems to be; None where it is one, or is a pattern."""
-    head = pattern.partition("/")[0]
-    if head in operators:
-        return head
-    if head == UPSTREAM or head in RULES or any(sign in head for sign in _GLOB):
-        return None
-    return choices.nearest(head, operators)
-
-
-def _question(pattern: str, operators: Collection[str]) -> str:
-    """Did you mean the same of another operator? Only if that fits a case."""
-    op, (head, _, rest) = _meant(pattern, operators), pattern.partition("/")
-    if op is None or op == head:
-        return ""
-    other = f"{op}/{rest or '*'}"
-    return choices.asked(other) if any(fnmatchcase(name, other) for name in names(op, None)) else ""
