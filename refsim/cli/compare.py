@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -36,7 +36,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.share import shares
 from refsim.formats.targets import TargetRow
 from refsim.golden.told import ToldReport
-from refsim.golden.two_runs import ComparedRow, two_runs
+from refsim.golden.two_runs import TwoRuns, two_runs
 from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "output", "bytes", "different")
@@ -49,38 +49,31 @@ class Compared(CompleteComparison):
     """Two executors, buffer by buffer."""
 
     executors: Annotated[Sequence[str], "The two executors."]
-    buffers: Annotated[Sequence[ComparedRow], "The buffers, in the order of execution."]
-    guards: Annotated[Sequence[str], "Errors about writes outside of an output, in words."]
-    unwatched: Annotated[
-        Mapping[str, Sequence[str]],
-        "By executor that prepares whole graphs: outputs that are others in a run that nobody watches.",
-    ]
-    first: Annotated[str | None, "The first buffer that differs and that no known defect explains."]
+    runs: Annotated[TwoRuns, FLAT]
     told: Annotated[ToldReport, FLAT]
     made: Annotated[Origins, FLAT]
     foreign: bool
 
     def text(self) -> Text:
         rows = []
-        for row in self.buffers:
+        for row in self.runs.buffers:
             cells = [row.delegate, row.node, row.operator, row.value, row.bytes, row.different]
             cells += [row.kernels, row.verdict] if self.foreign else []
             rows.append((row.at, cells))
         columns = (*COLUMNS, *FOREIGN_COLUMNS) if self.foreign else COLUMNS
         yield self.made.table(columns, rows, drop=("delegate", "bytes", "kernels"))
         if rows:
-            differing = sum(row.different > 0 for row in self.buffers)
-            excused = sum(row.excused for row in self.buffers)
+            differing = sum(row.different > 0 for row in self.runs.buffers)
+            excused = sum(row.excused for row in self.runs.buffers)
             known = f", {excused} of them by known defects of upstream" if excused else ""
             differ = f"{differing} {form(differing, 'differs', 'differ')}{known}"
             yield f"{counted(len(rows), 'buffer')} on {' and '.join(self.executors)}: {differ}"
-        yield from unwatched_lines(self.unwatched)
+        yield from unwatched_lines(self.runs.unwatched)
         yield from self.whole.lines()
-        yield from self.guards
-        wrong = next((row for row in self.buffers if row.value == self.first), None)
-        if wrong is not None:
+        yield from self.runs.guards
+        if (wrong := self.runs.wrong) is not None:
             yield f"first: node {wrong.node} {wrong.operator}, {wrong.value}"
-            yield from self.made.made_by(wrong.delegate, wrong.node)
+            yield from self.made.made_by(*wrong.at)
             yield from self.told.text()
 
 
@@ -149,12 +142,11 @@ def command(
     report = None if wrong is None else wrong.report(f"{names[1]} against {names[0]}", limit, how)
     told = ToldReport.of(report, names[1], last)
     write_html(told, html)
-    held = [row.value for row in runs.rows if row.bytes]
+    held = [row.value for row in runs.buffers if row.bytes]
     own = shares(model, runners)
     return Compared(
         file=file, aimed=found, whole=Completeness(file, held, frozenset(held), own=own), differs=not runs.same,
-        executors=names, buffers=runs.rows, guards=runs.guards,
-        unwatched=runs.unwatched, first=None if wrong is None else wrong.value, told=told, made=made,
+        executors=names, runs=runs, told=told, made=made,
         foreign=any(runner.foreign for runner in runners.values()),
     )  # fmt: skip
 

@@ -110,14 +110,14 @@ def _shown(name: str, path: Path, executors: Sequence[str]) -> DemoModel:
     model = refsim.load(path)
     inputs = npz.read_arrays(io_path, ("in",), model.input_shapes())
     result = execute(model, inputs, executors, recorded=recorded, repeat=2)
-    outputs = next(iter(result.outputs.values()))
+    outputs = next(iter(result.results.values()))
     wanted = npz.read_arrays(io_path, EXPECTED_NAMES, [(a.shape, a.dtype) for a in outputs])
     told = outputs_of(result, wanted)
-    checks = [check for row in result.rows for check in row.golden.values()]
+    checks = [check for row in result.nodes for check in row.golden.values()]
     return DemoModel(
-        name, len({row.at for row in result.rows}), len(checks),
+        name, len({row.at for row in result.nodes}), len(checks),
         sum(check.compared for check in checks), sum(check.different for check in checks),
         Completeness(recorded.path, result.needed, result.compared).not_compared,
-        all(one.same for one in told) and not any(result.apart.values()),
-        {e: float(np.sum([row.ms[e] for row in result.rows])) for e in result.outputs}, result, told,
+        all(one.same for one in told) and not any(result.unwatched.values()),
+        {e: float(np.sum([row.ms[e] for row in result.nodes])) for e in result.results}, result, told,
     )  # fmt: skip

@@ -148,7 +148,7 @@ def command(
             model, given, names, recorded=recorded, dump_regex=dump[0] if dump else None,
             dump_folder=dump[1] if dump else None, repeat=repeat, threads=threads, seed=seed, advance=advance,
         )  # fmt: skip
-    found = next(iter(result.outputs.values()))
+    found = next(iter(result.results.values()))
     outputs = outputs_of(result, _expected(found, expect) if expect else None)
     if output:
         npz.write_npz(output, {f"out{i}": array for i, array in enumerate(found)})
@@ -162,10 +162,9 @@ def command(
     needed = result.needed if golden else []
     whole = Completeness(where, needed, result.compared, partial, notes, fix_of(recorded, model))
     return RanFile(
-        file=file, aimed=aimed, whole=whole, differs=not same or any(result.apart.values()),
-        executors=list(result.outputs), nodes=result.rows, outputs=outputs, unwatched=result.apart,
-        upstream=misshaped(model), dumped=result.dumped, golden=golden, golden_without_buffer=result.unmatched,
-        memory=_memory(model, result, threads) if memory else None, accuracy=lost, made=made, result=result,
+        file=file, aimed=aimed, whole=whole, differs=not same or any(result.unwatched.values()),
+        result=result, outputs=outputs, upstream=misshaped(model), golden=golden,
+        memory=_memory(model, result, threads) if memory else None, accuracy=lost, made=made,
         words=[file, *asked.words, *(["--target", family.name] if family is not None else [])], expect=expect,
         folder=dump[1] if dump else None,
     )  # fmt: skip
@@ -174,16 +173,16 @@ def command(
 def _notes(result: Execution, recorded: Recorded, model: Model) -> list[str]:
     """What people should know about the recorded buffers, now that the file has run."""
     notes = []
-    row = next((row for row in result.rows if row.golden), None)
+    row = next((row for row in result.nodes if row.golden), None)
     differs = row is not None and any(check.different for check in row.golden.values())
     if row is not None and differs and "inputs" in recorded.unsaid():
         why = "it is wrong, or had other inputs; refsim bisect tells which"
         notes.append(f"node {row.node} {row.operator} differs: {why}")
     if result.exchanged is not None:
         notes.append(f"two buffers are exchanged in {recorded.path}: {GOT.format(*result.exchanged)}")
-    if near := meant(result.unmatched, model, recorded.entries):
-        are = form(len(result.unmatched), "is", "are")
-        notes.append(f"{named(result.unmatched)} {are} not compared{near}")
+    if near := meant(result.golden_without_buffer, model, recorded.entries):
+        are = form(len(result.golden_without_buffer), "is", "are")
+        notes.append(f"{named(result.golden_without_buffer)} {are} not compared{near}")
     return notes
 
 

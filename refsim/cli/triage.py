@@ -32,10 +32,10 @@ from refsim.core.counted import form
 from refsim.core.doing import progress
 from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
-from refsim.core.result import Command, Result, Same, Text
+from refsim.core.result import Command, Text
 from refsim.device import manifest
 from refsim.device.collect import Given, files_of
-from refsim.device.complete import Completeness
+from refsim.device.complete import Complete, Completeness
 from refsim.device.exchanged import taken_for
 from refsim.device.outputs import FORM
 from refsim.device.page import (
@@ -80,7 +80,7 @@ class TriageNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TriagedRun(Result):
+class TriagedRun(Complete):
     """The operators of a device's run."""
 
     file: Annotated[str, "The exposed program."]
@@ -88,10 +88,8 @@ class TriagedRun(Result):
     nodes: Annotated[Sequence[TriageNode], "The operators, in the order of execution."]
     causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
     runs: Annotated[Repeats | None, "Several runs with the same inputs; null for one."]
-    whole: Annotated[Completeness, FLAT]
     folder: Annotated[str | None, "What --output wrote."]
     made: Annotated[Origins, FLAT]
-    differs: bool
 
     @property
     def profile(self) -> Annotated[str, "The profile that explains most."]:
@@ -104,14 +102,6 @@ class TriagedRun(Result):
     @property
     def summary(self) -> Annotated[str, "One sentence about the whole."]:
         return summary(self.found)
-
-    @property
-    def same(self) -> Same:
-        return not self.differs and self.whole.enough
-
-    @property
-    def status(self) -> int:
-        return self.whole.status(not self.differs)
 
     @property
     def _suspects(self) -> list[TriageNode]:

@@ -96,11 +96,9 @@ class Completeness:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompleteComparison(Result):
-    """A comparison of a file's buffers, which must be complete. ``differs``: something does."""
+class Complete(Result):
+    """A comparison of buffers, which must be complete. ``differs``: something does."""
 
-    file: Annotated[str, "The file."]
-    aimed: Annotated[Opened, FLAT]
     whole: Annotated[Completeness, FLAT]
     differs: bool
 
@@ -111,6 +109,14 @@ class CompleteComparison(Result):
     @property
     def status(self) -> int:
         return self.whole.status(not self.differs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompleteComparison(Complete):
+    """A comparison of a file's buffers."""
+
+    file: Annotated[str, "The file."]
+    aimed: Annotated[Opened, FLAT]
 
 
 def of_other_inputs(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray]) -> bool:

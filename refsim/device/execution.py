@@ -120,38 +120,43 @@ class Misshaped:
 
 @dataclass
 class Execution:
-    """What a run of all executors gave; outputs by executor, of a run that nobody watches."""
+    """What a run of all executors gave; ``results`` by executor, of a run that nobody watches."""
 
-    rows: list[OutputRow]
-    outputs: dict[str, list[np.ndarray]]
-    dumped: list[str]
-    unmatched: list[str]
+    nodes: Annotated[list[OutputRow], "The outputs of all operators, in the order of execution."]
+    results: dict[str, list[np.ndarray]]
+    dumped: Annotated[list[str], "Buffers that were saved."]
+    golden_without_buffer: Annotated[list[str], "Recorded names that are not in this run."]
+    unwatched: Annotated[
+        dict[str, list[str]],
+        "By executor: outputs of a run that nobody watches that are not those of the run whose buffers were kept.",
+    ] = field(default_factory=dict)
     #: what ran, and the values whose buffers it was asked for, by delegate
     runners: dict[str, Executor] = field(default_factory=dict)
     watched: dict[int, frozenset[int]] = field(default_factory=dict)
-    #: the outputs that are others in a run whose buffers are kept, by executor
-    apart: dict[str, list[str]] = field(default_factory=dict)
     #: two values of which the recorded buffers are each other's
     exchanged: tuple[str, str] | None = None
 
     @property
+    def executors(self) -> Annotated[list[str], "The executors, in order."]:
+        return list(self.results)
+
+    @property
     def different(self) -> int:
         """Buffers that differ from the recorded ones."""
-        return sum(any(check.different for check in row.golden.values()) for row in self.rows)
+        return sum(any(check.different for check in row.golden.values()) for row in self.nodes)
 
     @property
     def needed(self) -> list[str]:
         """The int8 buffers of the run, which a comparison must not leave out."""
-        return [row.value for row in self.rows if row.is_int8]
+        return [row.value for row in self.nodes if row.is_int8]
 
     @property
     def compared(self) -> frozenset[str]:
         """The buffers of which every executor's bytes were compared with recorded ones."""
-        runs = self.outputs.keys()
         return frozenset(
             row.value
-            for row in self.rows
-            if all(name in row.golden and row.golden[name].compared for name in runs)
+            for row in self.nodes
+            if all(name in row.golden and row.golden[name].compared for name in self.results)
         )
 
 
@@ -189,7 +194,7 @@ def execute(
     if dump_folder and dump_regex is not None and not dumping:
         raise _no_match(model, dump_regex)
     seen = _Watching(recorded, dumping, identity(model.path, inputs, seed) if dumping else None)
-    result = Execution([], {}, seen.dumped, [], runners)
+    result = Execution([], {}, seen.dumped, [], runners=runners)
     with ExitStack() as stack:
         writer = stack.enter_context(writing(dump_folder)) if dump_folder else None
         for name, runner in runners.items():
@@ -203,20 +208,20 @@ def execute(
                 outputs = model.run(inputs, runner, observer)
             kept = any(observer.watched(number, graph) for number, graph in model.graphs.items())
             if kept and (again := unwatched(model, inputs, runner, outputs)) is not None:
-                outputs, result.apart[name] = again
-            result.outputs[name] = outputs
+                outputs, result.unwatched[name] = again
+            result.results[name] = outputs
             if runner.foreign:
                 _add_sources(seen.rows, model, name, runner)
             result.watched = {
                 number: observer.watched(number, graph) for number, graph in model.graphs.items()
             }
             writer = None  # of the first executor alone
-    result.rows = list(seen.rows.values())
+    result.nodes = list(seen.rows.values())
     result.exchanged = next(
         filter(None, (pair(want, seen.got[name]) for name, want in seen.want.items())), None
     )
     if recorded is not None:
-        result.unmatched = sorted(set(recorded.entries) - set(seen.rows))
+        result.golden_without_buffer = sorted(set(recorded.entries) - set(seen.rows))
     return result
 
 

@@ -14,7 +14,7 @@ from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text, shape_text
 from refsim.device.complete import CompleteComparison, named, unwatched_lines
-from refsim.device.execution import Execution, Misshaped, OutputRow
+from refsim.device.execution import Execution, Misshaped
 from refsim.device.losses import RunAccuracy
 from refsim.exec.executor import YOURS
 from refsim.exec.plan_memory import PlanMemory
@@ -53,24 +53,16 @@ class RunOutput:
 class RanFile(CompleteComparison):
     """A run of a file. ``words``: the file, its inputs and its target, as a command line has them."""
 
-    executors: Annotated[Sequence[str], "The executors, in order."]
-    nodes: Annotated[Sequence[OutputRow], "The outputs of all operators, in the order of execution."]
+    result: Annotated[Execution, FLAT]
     outputs: Annotated[Sequence[RunOutput], "The outputs."]
-    unwatched: Annotated[
-        Mapping[str, Sequence[str]],
-        "By executor: outputs of a run that nobody watches that are not those of the run whose buffers were kept.",
-    ]
     upstream: Annotated[
         Sequence[Misshaped],
         "Of a shape below the bound: the operators that ExecuTorch's runtime does not resize.",
     ]
-    dumped: Annotated[Sequence[str], "Buffers that were saved."]
     golden: Annotated[str | None, "What was compared with."]
-    golden_without_buffer: Annotated[Sequence[str], "Recorded names that are not in this run."]
     memory: Annotated[Mapping[int, PlanMemory] | None, "With --memory, by delegate: what executor cpu holds."]
     accuracy: Annotated[RunAccuracy | None, "With --float: what the run loses."]
     made: Annotated[Origins, FLAT]
-    result: Execution
     words: Sequence[str]
     expect: str | None
     folder: str | None
@@ -88,13 +80,13 @@ class RanFile(CompleteComparison):
         if self.golden:
             yield self.aimed.line()
             yield from self.whole.lines()
-        for name in self.executors:
+        for name in self.result.executors:
             yield steps_text(self.result, name)
             yield from host_lines(self.result, name)
         yield from (one.text(self.expect) for one in self.outputs)
         for row in self.upstream:
             yield f"ExecuTorch differs at this shape: node {row.node} {row.operator}: {row.what}"
-        yield from unwatched_lines(self.unwatched)
+        yield from unwatched_lines(self.result.unwatched)
         if self.differs:
             said = next_step(self.result, self.words, self.golden)
             yield Command(said)
@@ -105,12 +97,12 @@ class RanFile(CompleteComparison):
         for number, found in (self.memory or {}).items():
             yield f"memory of delegate {number} as a whole: {found}"
         if self.folder is not None:
-            yield f"{counted(len(self.dumped), 'buffer')} written to {self.folder}"
+            yield f"{counted(len(self.result.dumped), 'buffer')} written to {self.folder}"
 
 
 def outputs_of(result: Execution, wanted: Sequence[np.ndarray] | None) -> list[RunOutput]:
     """Whether the bits of each output are as expected, and equal on all executors."""
-    first, *others = result.outputs.values()
+    first, *others = result.results.values()
     found = []
     for number, array in enumerate(first):
         against = [run[number] for run in others] + ([wanted[number]] if wanted is not None else [])
@@ -121,13 +113,13 @@ def outputs_of(result: Execution, wanted: Sequence[np.ndarray] | None) -> list[R
 
 def table(result: Execution, golden: str | None, made: Origins) -> Text:
     """The table of operators, and what came of the comparison."""
-    executors = list(result.outputs)
+    executors = list(result.results)
     foreign = [name for name in executors if result.runners[name].foreign]
     heads = [*(f"{name} ms" for name in executors), *(f"{name} kernels" for name in foreign)]
     if golden:
         heads += ["golden"] if len(executors) == 1 else [f"{name} golden" for name in executors]
     rows = []
-    for row in result.rows:
+    for row in result.nodes:
         cells: list[object] = [*row.cells(), *(row.time(name) for name in executors)]
         cells += [row.sources.get(name, "-") for name in foreign]
         cells += [row.golden.get(name, "-") for name in executors] if golden else []
@@ -143,8 +135,8 @@ def table(result: Execution, golden: str | None, made: Origins) -> Text:
 
 def steps_text(result: Execution, executor: str) -> str:
     """How many steps an executor took, and what kept it from taking fewer."""
-    steps = {(row.delegate, row.steps[executor][0]) for row in result.rows}
-    nodes = {row.at for row in result.rows}
+    steps = {(row.delegate, row.steps[executor][0]) for row in result.nodes}
+    nodes = {row.at for row in result.nodes}
     text = f"{executor}: {counted(len(nodes), 'operator')} in {counted(len(steps), 'step')}"
     watched = sum(map(len, result.watched.values()))
     if not watched:
@@ -155,7 +147,7 @@ def steps_text(result: Execution, executor: str) -> str:
 
 def host_lines(result: Execution, executor: str) -> Iterator[str]:
     """Which operators the host computed in place of the executor's device, how long that took, and why it did."""
-    rows = [row for row in result.rows if executor in row.on_host]
+    rows = [row for row in result.nodes if executor in row.on_host]
     if not rows:
         return
     nodes = {row.at: row for row in reversed(rows)}
@@ -169,7 +161,7 @@ def host_lines(result: Execution, executor: str) -> Iterator[str]:
 
 def _sources(result: Execution, executor: str) -> Iterator[str]:
     """How many operators ran on kernels of another build, why others did not, and what such kernels are known for."""
-    found = {row.at: row for row in result.rows if executor in row.sources}
+    found = {row.at: row for row in result.nodes if executor in row.sources}
     yours = sum(row.sources[executor].whose == YOURS for row in found.values())
     yield f"{executor}: {yours} of {counted(len(found), 'operator')} ran on your kernels"
     for why in dict.fromkeys(row.sources[executor].why for row in found.values()):
@@ -184,23 +176,25 @@ def _sources(result: Execution, executor: str) -> Iterator[str]:
 
 def _golden(result: Execution, golden: str) -> str:
     """One sentence about all buffers."""
-    checks = [check for row in result.rows for check in row.golden.values()]
+    checks = [check for row in result.nodes for check in row.golden.values()]
     compared, different = sum(c.compared for c in checks), sum(c.different for c in checks)
-    count = sum(bool(row.golden) for row in result.rows)
-    on = "" if len(result.outputs) == 1 else f" on each of {', '.join(result.outputs)}"
-    compared //= len(result.outputs)
+    count = sum(bool(row.golden) for row in result.nodes)
+    on = "" if len(result.results) == 1 else f" on each of {', '.join(result.results)}"
+    compared //= len(result.results)
     what = f"{counted(count, 'buffer')}, {counted(compared, 'byte')} compared{on} with {golden}"
     text = (
         f"{what}: {counted(different, 'byte', 'differ')}"
         if compared
         else f"nothing was compared{on} with {golden}"
     )
-    return text + (f"; not in this run: {named(result.unmatched)}" if result.unmatched else "")
+    return text + (
+        f"; not in this run: {named(result.golden_without_buffer)}" if result.golden_without_buffer else ""
+    )
 
 
 def next_step(result: Execution, words: Sequence[str], golden: str | None) -> str:
     """The command that says which operator gave other bytes; ``words``: the file, its inputs and its target."""
-    (name, first), *others = result.outputs.items()
+    (name, first), *others = result.results.items()
     parts = (
         n for n, run in others if any(a.tobytes() != b.tobytes() for a, b in zip(first, run, strict=True))
     )
@@ -208,7 +202,7 @@ def next_step(result: Execution, words: Sequence[str], golden: str | None) -> st
         return f"which operator: {_command('compare', *words, '-x', name, '-x', other)}"
     if result.different and golden is not None:
         return f"which operator: {_command('bisect', *words, '--actual', golden)}"
-    if (device := next((n for n in result.outputs if not n.startswith(CPU)), None)) is not None:
+    if (device := next((n for n in result.results if not n.startswith(CPU)), None)) is not None:
         return f"which operator: {_command('bisect', *words, '-x', device)}"
     command = _command("bisect", *words, "--actual", ANY_DUMP)
     return f"which operator, if {ANY_DUMP} is a dump of the other run: {command}"

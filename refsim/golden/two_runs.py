@@ -60,16 +60,25 @@ class ComparedRow(NodeOutput):
 
 @dataclass(frozen=True)
 class TwoRuns:
-    """What two executors gave. ``unwatched``: outputs that are others where nobody watches, by executor."""
+    """What two executors gave."""
 
-    rows: tuple[ComparedRow, ...]
-    unwatched: dict[str, list[str]]
-    guards: tuple[str, ...]
+    buffers: Annotated[tuple[ComparedRow, ...], "The buffers, in the order of execution."]
+    guards: Annotated[tuple[str, ...], "Errors about writes outside of an output, in words."]
+    unwatched: Annotated[
+        dict[str, list[str]],
+        "By executor that prepares whole graphs: outputs that are others in a run that nobody watches.",
+    ]
 
     @property
     def wrong(self) -> ComparedRow | None:
         """The first buffer that differs and that no known defect explains."""
-        return next((row for row in self.rows if row.different and not row.excused), None)
+        return next((row for row in self.buffers if row.different and not row.excused), None)
+
+    @property
+    def first(
+        self,
+    ) -> Annotated[str | None, "The first buffer that differs and that no known defect explains."]:
+        return None if self.wrong is None else self.wrong.value
 
     @property
     def same(self) -> bool:
@@ -96,7 +105,7 @@ def two_runs(
     rows = [_row(value, traced, held, runs[1][value][1]) for value, (traced, held) in runs[0].items()]
     rows = list(_judged(rows, runs, list(runners.values())))
     guards = dict.fromkeys(traced.outside for run in runs for traced, _ in run.values() if traced.outside)
-    return TwoRuns(tuple(rows), apart, tuple(guards))
+    return TwoRuns(tuple(rows), tuple(guards), apart)
 
 
 def _row(name: str, traced: Traced, a: Held, b: Held) -> ComparedRow:

@@ -120,7 +120,7 @@ def test_a_run_says_what_the_host_computed_and_why(device: Device) -> None:
         "  linear_q8ta_q8csw x 2: shapes that its kernel does not take",
     ]
     assert list(host_lines(result, "cpu")) == []
-    on_host = [row for row in result.rows if row.on_host]
+    on_host = [row for row in result.nodes if row.on_host]
     assert all(plain(row)["on_host"] == row.on_host for row in on_host)
 
 
