@@ -87,7 +87,7 @@ def _rows(pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str
         name = value_name(a.delegate, value)
         left, right = (_written(graph, t, value) for graph, t in zip(graphs, pair, strict=True))
         apart = _differing(left, right)
-        alone = _differing(left, _masked(again[value], right))
+        alone = _differing(left, np.ma.masked_array(again[value], np.ma.getmaskarray(right)))
         why = []
         if alone.any():
             why = [f"{which}: {note}" for which, note in zip(names, notes, strict=True) if note]
@@ -157,11 +157,6 @@ def _written(graph: Graph, traced: Traced, value: int) -> np.ndarray:
             found = np.ma.masked_array(defect.values(traced.bound.call, arrays)).reshape(held.shape)
             held = np.ma.masked_array(found, np.ma.getmaskarray(held) | np.ma.getmaskarray(found))
     return held
-
-
-def _masked(array: np.ndarray, like: np.ndarray) -> np.ndarray:
-    masked: np.ndarray = np.ma.masked_array(array, np.ma.getmaskarray(like))
-    return masked
 
 
 def _differing(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -91,7 +91,7 @@ def bisect(
             tell()
 
         trace(model, inputs, executor_named("cpu"), visit)
-        return resized.told(model, recorded, rows, right)
+        return [resized.told(model, recorded, row, right.get(row.value)) for row in rows]
 
     rows = walk()
     doubts = doubted(model, recorded, inputs, rows, options.get("profile")) if unsaid else {}

@@ -12,7 +12,6 @@ from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import BY_SCHEMA_VALUE, CHANNELS_PACKED_INT8, WIDTH_PACKED, Layout
 from refsim.core.tensor import TensorDesc
 from refsim.exec.model import Model
-from refsim.exec.shapes import InputBorder
 from refsim.formats.dumps import value_name
 from refsim.formats.pte import schema as program
 from refsim.formats.pte.edit import ProgramEditor
@@ -93,7 +92,8 @@ def check(model: Model) -> ProgramEditor:
             held = plan.values[argument]
             if isinstance(held, program.Tensor) and held.shape_dynamism:
                 place = f"{model.path}: delegate {number}"
-                need = f"--shape {choices.listed(_shape_of(n, row) for n, row in enumerate(model.border))}"
+                shapes = (f"in{n}={','.join(map(str, row.sizes)) or 1}" for n, row in enumerate(model.border))
+                need = f"--shape {choices.listed(shapes)}"
                 raise GraphError(
                     place,
                     "dynamic shapes: the sizes of buffers have to be known",
@@ -101,10 +101,6 @@ def check(model: Model) -> ProgramEditor:
                     need=f"the shape of a run, such as {need}",
                 )
     return editor
-
-
-def _shape_of(number: int, row: InputBorder) -> str:
-    return f"in{number}={','.join(map(str, row.sizes)) or 1}"
 
 
 def candidates(model: Model) -> list[Exposable]:
@@ -181,7 +177,8 @@ def _is_packed(held: Value) -> bool:
 def _reason(held: VkTensor) -> str:
     dtype = BY_DELEGATE_CODE[held.datatype].name
     if dtype == "int8":
-        return "" if _is_packed(held) else f"int8 in the layout {_layout_name(held)}, which is not packed"
+        row = BY_SCHEMA_VALUE.get(held.memory_layout, WIDTH_PACKED)
+        return "" if row.packed_int8 else f"int8 in the layout {row.name}, which is not packed"
     if dtype not in _HANDED:
         return f"{dtype}: a delegate hands out float32 and int32, and packed int8"
     if held.staging_datatype not in (UNSET_DATATYPE, held.datatype):
@@ -189,8 +186,12 @@ def _reason(held: VkTensor) -> str:
     return ""
 
 
-def _layout_name(held: VkTensor) -> str:
-    return BY_SCHEMA_VALUE.get(held.memory_layout, WIDTH_PACKED).name
+def expression(option: str, text: str) -> re.Pattern[str]:
+    """A regular expression that chooses values; ParameterError for a text that is none."""
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ParameterError(option, "not a regular expression", got=repr(text), need=error) from error
 
 
 def select(found: list[Exposable], patterns: tuple[str, ...]) -> tuple[list[Exposable], Mapping[str, str]]:
@@ -201,7 +202,7 @@ def select(found: list[Exposable], patterns: tuple[str, ...]) -> tuple[list[Expo
     """
     if not patterns:
         return [c for c in found if not c.reason], {c.name: c.reason for c in found if c.reason}
-    compiled = [_compiled(pattern) for pattern in patterns]
+    compiled = [expression("--value", pattern) for pattern in patterns]
     chosen: dict[str, Exposable] = {}
     for pattern, regex in zip(patterns, compiled, strict=True):
         named = [c for c in found if regex.search(c.name) or (c.writer and regex.search(c.writer.name))]
@@ -215,10 +216,3 @@ def select(found: list[Exposable], patterns: tuple[str, ...]) -> tuple[list[Expo
                 raise GraphError(f"--value: {c.name}", "cannot be handed out", got=c.reason)
             chosen[c.name] = c
     return [c for c in found if c.name in chosen], {}
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise ParameterError("--value", "not a regular expression", got=repr(pattern), need=error) from error

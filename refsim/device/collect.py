@@ -121,7 +121,10 @@ def collect(parts: Sequence[ExposedPart], target: Target | None = None) -> Colle
             c = given.get(number) if row.value is None else known.get(row.value)
             if c is None and row.value is None:
                 continue  # an output that no delegate writes
-            if c is None or (row.held is not None and (row.held.shape, row.held.dtype) != _kind(c)):
+            if c is None or (
+                row.held is not None
+                and (row.held.shape, row.held.dtype) != (c.tensor.shape, str(c.tensor.dtype))
+            ):
                 raise FormatError(
                     place,
                     "not a value of the program",
@@ -146,10 +149,6 @@ def family_of(parts: Sequence[ExposedPart], family: TargetRow | None) -> tuple[T
     if family is not None:
         return family, "as was given"
     return (None, "") if name is None else (named(name), "for which the file was exposed")
-
-
-def _kind(c: Exposable) -> tuple[tuple[int, ...], str]:
-    return c.tensor.shape, str(c.tensor.dtype)
 
 
 def files_of(collected: Collected) -> dict[str, bytes]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Hashable, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
 from refsim.core.plain import Column
+from refsim.device.choose import expression
 from refsim.device.pairs import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
@@ -178,7 +178,7 @@ def execute(
     Where buffers are kept, each executor runs once more for the outputs, as it does where nobody watches.
     ``seed``: what the inputs were drawn from, which dumps say. ``advance`` is called with how many operators ran.
     """
-    pattern = _pattern(dump_regex)
+    pattern = None if dump_regex is None else expression("--dump", dump_regex)
     if len(set(executors)) != len(executors):
         raise ParameterError(
             "executors", "one is named twice", got=",".join(executors), need="distinct names"
@@ -259,7 +259,12 @@ class _Watching:
             return
         before = row.golden.get(executor)
         if before is None or not before.different:  # of a repeated run: one wrong run is enough
-            row.golden[executor] = _checked(node, held, self.recorded, row.value)
+            unfit = self.recorded.unfit(row.value, held.desc)
+            row.golden[executor] = (
+                Check(0, 0, None, unfit)
+                if unfit
+                else check(node, held, self.recorded.beside(row.value, held))
+            )
             if row.golden[executor].different:
                 raw = self.recorded.beside(row.value, held)
                 there = PackedBuffer.from_raw(raw, held.desc.shape, held.desc.layout, held.desc.dtype)
@@ -302,11 +307,6 @@ def _add_times(rows: dict[str, OutputRow], event: Event, executor: str) -> None:
             if event.on_host and node is event.node:
                 row.on_host[executor] = event.on_host
             seconds = 0.0
-
-
-def _checked(node: Node, held: PackedBuffer, recorded: dumps.Recorded, name: str) -> Check:
-    unfit = recorded.unfit(name, held.desc)
-    return Check(0, 0, None, unfit) if unfit else check(node, held, recorded.beside(name, held))
 
 
 def check(node: Node, held: PackedBuffer, recorded: np.ndarray) -> Check:
@@ -362,12 +362,3 @@ def _no_match(model: Model, regex: str) -> ParameterError:
     example = f" such as '{found[-1][0]} {found[-1][1].name}'" if found else ""
     need = f"a regular expression that finds a name and its operator{example}{choices.meant(regex, known)}"
     return ParameterError("--dump", "matches no buffer of the run", got=repr(regex), need=need)
-
-
-def _pattern(regex: str | None) -> re.Pattern[str] | None:
-    if regex is None:
-        return None
-    try:
-        return re.compile(regex)
-    except re.error as error:
-        raise ParameterError("--dump", "not a regular expression", got=repr(regex), need=error) from error

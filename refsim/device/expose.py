@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 from refsim.core.atomic_write import replacing
@@ -99,7 +100,8 @@ def expose(
         raise GraphError(
             model.path, "has no value that could be handed out", got=len(found), need="at least 1"
         )
-    parts = _parts(wanted, chunk)
+    size = chunk or len(wanted)
+    parts = [wanted[at : at + size] for at in range(0, len(wanted), size)] if wanted else [[]]
     source = m.digest(read_file(model.path))
     files = []
     for number, part in enumerate(parts):
@@ -134,12 +136,6 @@ def write(path: str | os.PathLike[str], files: Sequence[Exposed]) -> list[str]:
             stack.enter_context(replacing(m.path_of(target))).write(file.manifest.as_bytes())
             stack.enter_context(replacing(target)).write(file.data)
     return paths
-
-
-def _parts(wanted: list[Exposable], chunk: int | None) -> list[list[Exposable]]:
-    if chunk is None or not wanted:
-        return [wanted]
-    return [wanted[start : start + chunk] for start in range(0, len(wanted), chunk)]
 
 
 def _rewritten(
@@ -181,14 +177,11 @@ def held_of(c: Exposable) -> m.Held:
     facts: dict[str, Any] = (
         quantization(node.call.params) if node is not None and node.call is not None else {}
     )
-    nbytes = c.tensor.dtype.itemsize
-    for size in c.tensor.shape:
-        nbytes *= size
     return m.Held(
         c.tensor.shape,
         desc.layout.name if desc is not None else None,
         str(c.tensor.dtype),
-        desc.nbytes if desc is not None else nbytes,
+        desc.nbytes if desc is not None else prod(c.tensor.shape) * c.tensor.dtype.itemsize,
         node.name if node is not None else "",
         node.number if node is not None else None,
         tuple(row.name for row in c.layouts),

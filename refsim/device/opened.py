@@ -45,17 +45,13 @@ class Opened:
         return [text for text in (misfit(self.row, self.fits, where),) if text]
 
 
-def _as_it_is(model: Model) -> Model:
-    return model
-
-
 def opened(
     file: str,
     family: TargetRow | None,
     profile: Profile | None = None,
     recorded: Recorded | None = None,
     runs: bool = True,
-    shaped: Callable[[Model], Model] = _as_it_is,
+    shaped: Callable[[Model], Model] = lambda model: model,
     release: str = RELEASE,
 ) -> Opened:
     """Load a file for a target: the one that was given, else that of the recorded layouts, else the default.

@@ -30,12 +30,10 @@ SEEDS = 16
 LEAST_TELLING = 8
 
 
-def _mean(x: np.ndarray) -> np.ndarray:
-    return np.array([0.485, 0.456, 0.406], np.float32).reshape(3, *(1,) * (x.ndim - 2))
-
-
-def _deviation(x: np.ndarray) -> np.ndarray:
-    return np.array([0.229, 0.224, 0.225], np.float32).reshape(3, *(1,) * (x.ndim - 2))
+#: Of the colours of ImageNet, one behind the other.
+_MEAN, _DEVIATION = (
+    np.array(row, np.float32).reshape(3, 1, 1) for row in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+)
 
 
 def _image(x: np.ndarray) -> bool:
@@ -76,8 +74,8 @@ RANGES: tuple[tuple[str, Callable[[np.ndarray], bool], Change], ...] = (
     ("from 0 to 1 and not from -1 to 1", _any, lambda x: (x + 1) / 2),
     ("from -1 to 1 and not from 0 to 255", _any, lambda x: x / 127.5 - 1),
     ("from 0 to 255 and not from -1 to 1", _any, lambda x: (x + 1) * 127.5),
-    ("normalized with the mean of ImageNet", _colours, lambda x: (x - _mean(x)) / _deviation(x)),
-    ("not normalized with the mean of ImageNet", _colours, lambda x: x * _deviation(x) + _mean(x)),
+    ("normalized with the mean of ImageNet", _colours, lambda x: (x - _MEAN) / _DEVIATION),
+    ("not normalized with the mean of ImageNet", _colours, lambda x: x * _DEVIATION + _MEAN),
 )
 
 

@@ -59,7 +59,7 @@ def summary(found: Triage) -> str:
         what = form(len(blind), "whose inputs are not exposed, was", "whose inputs are not exposed, were")
         parts.append(f"{counted(len(blind), 'operator')}, {what} compared with the exact run")
     if legal:
-        under = f" under {found.profile}" if _all(legal, found.profile) else ""
+        under = f" under {found.profile}" if all(found.profile in v.profiles for v in legal) else ""
         parts.append(f"{len(legal)} legal{under}")
     if found.wrong:
         first = found.wrong[0].row
@@ -84,10 +84,6 @@ def without_case(found: Triage) -> Iterator[str]:
         yield (
             f"{why}, and no file can hand out {', '.join(never)}" if never else f"{why}; expose it with {fix}"
         )
-
-
-def _all(legal: list[OperatorVerdict], profile: str) -> bool:
-    return all(profile in v.profiles for v in legal)
 
 
 def repeats_lines(found: Repeats) -> Iterator[str]:

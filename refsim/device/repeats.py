@@ -146,7 +146,10 @@ def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], nam
     operator = found[0].row.operator if found[0] is not None else str(info.get("operator", ""))
     buffers = [one for one in held if isinstance(one, PackedBuffer)]
     if len(buffers) < len(held):
-        cells = np.stack([np.asarray(one).reshape(-1).view(_plain(one)) for one in held])
+        # as unsigned numbers, of which NaN equals itself
+        cells = np.stack(
+            [np.asarray(one).reshape(-1).view(f"u{np.asarray(one).dtype.itemsize}") for one in held]
+        )
         apart = (cells != cells[0]).any(axis=0)
         return Repeats(groups, name, operator, int(apart.sum()), apart.size)
     kinds = [UNKNOWN if v is None else v.verdict for v in found]
@@ -159,8 +162,3 @@ def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], nam
         unjudged=tuple(n for n, kind in enumerate(kinds) if kind in (UNKNOWN, FOLLOWS)),
         judged=None if wrong is None else groups[wrong][0],
     )  # fmt: skip
-
-
-def _plain(held: PackedBuffer | np.ndarray) -> np.dtype[np.generic]:
-    """A dtype of the same width in which bits are compared: NaN equals itself."""
-    return np.dtype(f"u{np.asarray(held).dtype.itemsize}")

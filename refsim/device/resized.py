@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,15 +15,8 @@ from refsim.exec.model import Model
 from refsim.graph.graph import Graph, Node
 
 
-def told(model: Model, recorded: Buffers, rows: Sequence[Row], right: dict[str, PackedBuffer]) -> list[Row]:
-    """The rows, of which those whose buffer has the bound's shape say why.
-
-    ``right``: what the operators of these rows should have written, by their outputs.
-    """
-    return [_told(model, recorded, row, right.get(row.value)) for row in rows]
-
-
-def _told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
+def told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) -> Row:
+    """The row, which says why if its buffer has the bound's shape; ``right``: what its operator should have written."""
     graph = model.graphs[row.delegate]
     if graph.bound is None:
         return row

@@ -17,7 +17,7 @@ from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.pte.schema import DELEGATE_SEGMENT, DelegateCall, Plan
 from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL
-from refsim.formats.vkgraph.schema import OperatorCall, VkGraph
+from refsim.formats.vkgraph.schema import VkGraph
 from refsim.formats.vkgraph.write import write_blob
 from refsim.graph.values import flat
 from refsim.ops.base.target import Target
@@ -54,14 +54,14 @@ def without(graph: VkGraph, count: int) -> VkGraph:
     chain = list(graph.chain)
     while True:
         read = {value for call in chain for value in flat(graph, call.args[:-1])} | set(outputs)
-        kept = [call for call in chain if call.name not in _APPENDED or _needed(graph, call, read)]
+        kept = [
+            call
+            for call in chain
+            if call.name not in _APPENDED or not read.isdisjoint(flat(graph, call.args[-1:]))
+        ]
         if len(kept) == len(chain):
             return replace(graph, chain=tuple(chain), output_ids=outputs)
         chain = kept
-
-
-def _needed(graph: VkGraph, call: OperatorCall, read: set[int]) -> bool:
-    return any(value in read for value in flat(graph, call.args[-1:]))
 
 
 def _plan(plan: Plan, own: int, added: dict[int, int]) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from refsim.core.errors import GraphError
 from refsim.device.reduce.cut import Piece, Port, cut, operators
@@ -32,7 +31,6 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.read import read_blob
 
 _LISTS = (IntIdList, TensorList, OptionalTensorList)
-_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True, order=True)
@@ -122,7 +120,8 @@ class _Writer:
             raise GraphError(self.source.where, "has no operator left that gives something")
         used = sorted(set(self._flat([*inputs, *outputs, *(a for s in self.steps for a in _ids(s))])))
         ids = {-1: -1, **{old: new for new, old in enumerate(used)}}
-        names = _distinct(s.op_index for s in self.steps if isinstance(s, KernelCall))
+        called = dict.fromkeys(s.op_index for s in self.steps if isinstance(s, KernelCall))
+        names = {number: at for at, number in enumerate(called)}
         arena = 0
         values: list[EValue] = []
         for number in used:
@@ -201,11 +200,6 @@ class _Writer:
     def _is_open(self, number: int) -> bool:
         held = self.values[number]
         return isinstance(held, Tensor) and not held.is_constant
-
-
-def _distinct(items: Iterable[_Item]) -> dict[_Item, int]:
-    """Each item once, with its place."""
-    return {item: at for at, item in enumerate(dict.fromkeys(items))}
 
 
 def _ids(step: Instruction) -> tuple[int, ...]:

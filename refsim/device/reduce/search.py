@@ -101,7 +101,8 @@ def reduce(
         kept = _fewest(every, lambda kept: search.take(partial(program_of, pte, kept)))
         search.take(partial(program_of, pte, kept, True))
         shares = _plainer(search, pte)
-        _smaller(search, pte)
+        while any(search.take(make) for make in smaller(search.program(pte))):
+            pass  # until none fails
         ended = True
     except (Over, KeyboardInterrupt):
         ended = False
@@ -155,10 +156,3 @@ def _shares(blob: Blob) -> bool:
     """Whether two tensors of a delegate have one memory object."""
     held = [v.mem_obj_id for v in blob.graph.values if isinstance(v, VkTensor) and v.mem_obj_id >= 0]
     return len(set(held)) < len(held)
-
-
-def _smaller(search: _Search, source: Pte) -> None:
-    """Smaller sizes and fewer channels, until none fails."""
-    found = True
-    while found:
-        found = any(search.take(make) for make in smaller(search.program(source)))

@@ -38,7 +38,7 @@ def smaller(pte: Pte) -> Iterator[Maker]:
     for axis in range(-rank, 0):
         for size in dict.fromkeys(sizes[axis] for sizes, _ in border if len(sizes) >= -axis):
             for one in less(size):
-                yield partial(_resized, model, axis, size, one)
+                yield partial(_at, model, [_put(sizes, axis, size, one) for sizes, _ in border])
     for axis, size in _channels(model):
         for one in dict.fromkeys((4, 8, size // 2, (size - 1) // 4 * 4)):
             if 0 < one < size:
@@ -51,17 +51,13 @@ def static(pte: Pte) -> bytes:
     return _at(model, [sizes for sizes, _ in model.input_shapes()])
 
 
-def _resized(model: Model, axis: int, size: int, to: int) -> bytes:
-    """The program with ``to`` in place of ``size`` at an axis of all inputs; the other tensors follow."""
-    return _at(model, [_put(sizes, axis, size, to) for sizes, _ in model.input_shapes()])
-
-
 def _put(sizes: tuple[int, ...], axis: int, size: int, to: int) -> tuple[int, ...]:
     at = len(sizes) + axis
     return (*sizes[:at], to, *sizes[at + 1 :]) if at >= 0 and sizes[at] == size else sizes
 
 
 def _at(model: Model, sizes: Sequence[tuple[int, ...]]) -> bytes:
+    """The program with inputs of these sizes; the other tensors follow."""
     given = [zeros(shape, dtype) for shape, (_, dtype) in zip(sizes, model.input_shapes(), strict=True)]
     plan, blobs = shapes.at(model, model.blobs, given, model.path)
     container = model.container
