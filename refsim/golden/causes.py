@@ -108,18 +108,13 @@ def of_kernel(
     """What is wrong with one kernel; see `of_kernels`. Only if ``tell``, equally good causes are told apart."""
     sought = [case for case in wrong if case.sought]
     causes = tuple(agreed(sought))
-    shown = next((case for case in sought if causes and _held(case, causes[0].name)), None) or next(
-        (case for case in sought if causes and any(c.name == causes[0].name for c in case.causes)), None
-    )
+    likeliest = causes[0].name if causes else None
+    fit = [(case, cause) for case in sought for cause in case.causes if cause.name == likeliest]
+    shown = next((case for case, cause in fit if cause.exact), next((case for case, _ in fit), None))
     two = None if shown is None or not tell else rivals(op, shown.causes, causes)
     apart = None if two is None or shown is None else told(two, most=most, runs=runs, like=shown.bound)
     name = "" if shown is None else shown.name
     return KernelCauses(op, executor, len(wrong), len(sought), causes, name, apart)
-
-
-def _held(case: WrongCase, name: str) -> bool:
-    """Whether a cause of this name predicts every byte of a case."""
-    return any(cause.name == name and cause.exact for cause in case.causes)
 
 
 def table_of(found: Sequence[KernelCauses]) -> list[tuple[str, ...]]:

@@ -192,12 +192,9 @@ def _file(row: Mapping[str, Any], where: str) -> File:
     name = str(row["file"])
     if os.path.basename(name) != name or not name.endswith(".pte"):
         raise FormatError(where, "not the name of a program", got=quote(name), need="NAME.pte")
-    return File(name, tuple(_entry(case, f"{where}: {name}") for case in row["cases"]))
-
-
-def _entry(case: Mapping[str, Any], where: str) -> DigestEntry:
-    name = str(case["case"])
-    return parse(name.partition("/")[0], json.dumps(case["line"]), f"{where}: {quote(name)}")
+    named = [(str(case["case"]), json.dumps(case["line"])) for case in row["cases"]]
+    lines = (parse(one.partition("/")[0], line, f"{where}: {name}: {quote(one)}") for one, line in named)
+    return File(name, tuple(lines))
 
 
 # --- the outputs -----------------------------------------------------------------------------------------
@@ -232,7 +229,8 @@ def check(
             elif isinstance(array, RefsimError):
                 found.append(Verdict(entry.name, bound, WRONG, detail=Detail(unfit=str(array))))
             else:
-                found.append(_judged(entry, _on(bound, runtime), array))
+                target = replace(bound.call.target, runtime=runtime)  # its kernel, and its defects alone
+                found.append(_judged(entry, replace(bound, call=replace(bound.call, target=target)), array))
             step()
     if all(row.verdict == MISSING for row in found):
         names = [file.name.removesuffix(".pte") + ".npz" for file in files]
@@ -291,12 +289,6 @@ def _outputs(
 
 
 # --- the verdict -----------------------------------------------------------------------------------------
-
-
-def _on(bound: BoundCase, runtime: Behaviour) -> BoundCase:
-    """The case on a runtime: with its kernel, and its defects alone."""
-    call = bound.call
-    return replace(bound, call=replace(call, target=replace(call.target, runtime=runtime)))
 
 
 def _judged(entry: DigestEntry, bound: BoundCase, array: np.ndarray) -> Verdict:

@@ -87,7 +87,7 @@ def choose(
             used = _layouts(one)
             if wanted and not wanted & used:
                 continue
-            if size is not Size.ALL and (_bytes(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
+            if size is not Size.ALL and (nbytes_of(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
                 continue
             yield NumberedCase(one, number)
 
@@ -115,9 +115,13 @@ def _numbers(op: str) -> frozenset[int]:
             number = (5 + _STEP * place + _TURN * combination) % slots * combinations + combination
             if len(found) >= CASES:
                 return frozenset(found)
-            if number in found or _elements(case(op, number)) > LARGE_BYTES:
+            one = case(op, number)
+            elements = sum(
+                prod(shape) for shape, _ in one.inputs.values()
+            )  # a quick look, before they are drawn
+            if number in found or elements > LARGE_BYTES:
                 continue
-            nbytes = _bytes(bind(case(op, number)))
+            nbytes = nbytes_of(bind(one))
             is_large = nbytes > SMALL_BYTES
             if nbytes > LARGE_BYTES or (is_large and large == LARGE_CASES) or total + nbytes > BYTES:
                 continue
@@ -127,12 +131,7 @@ def _numbers(op: str) -> frozenset[int]:
     return frozenset(found)
 
 
-def _elements(one: Case) -> int:
-    """Elements of the inputs: a quick look before anything is drawn."""
-    return sum(prod(shape) for shape, _ in one.inputs.values())
-
-
-def _bytes(bound: BoundCase) -> int:
+def nbytes_of(bound: BoundCase) -> int:
     """Bytes of a case in a file and in its outputs: inputs, constants, output."""
     consts = [bound.call.consts[arg.name] for arg in bound.call.op.of_kind(Kind.CONST)]
     stored = sum(buffer.desc.nbytes for buffer in bound.inputs.values())

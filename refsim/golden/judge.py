@@ -61,7 +61,8 @@ def judged(
     found = bound.call.defects if defects else ()
     valued = [row for row in found if row.values is not None]
     for row in (*found, *([together(valued)] if len(valued) > 1 else ())):
-        shown = tuple(name for name, p in allowed.items() if _shows(under(bound, p), row, actual, fill))
+        wrong = {name: known.expected(under(bound, profile), row, fill) for name, profile in allowed.items()}
+        shown = tuple(name for name, one in wrong.items() if one is not None and _equal(*one, actual))
         if shown:
             return Judged(KNOWN_DEFECT, shown, row)
     return Judged(WRONG)
@@ -76,11 +77,6 @@ def same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
     """Whether every byte that upstream's kernel defines is the definition's."""
     call = under(bound, profile).call
     return _equal(call.expected(bound.inputs), call.device_defined(), actual)
-
-
-def _shows(bound: BoundCase, defect: Defect, actual: PackedBuffer, fill: int) -> bool:
-    found = known.expected(bound, defect, fill)
-    return found is not None and _equal(*found, actual)
 
 
 def _equal(expected: PackedBuffer, compared: np.ndarray, actual: PackedBuffer) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import zipfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from refsim.core import choices
@@ -55,7 +54,7 @@ def open_case(name: str) -> Stored:
     if bang:
         with archive(path, "a zip file of cases") as opened:
             if f"{entry}/{CASE_JSON}" not in opened.NameToInfo:
-                raise _not_inside(path, entry, opened.NameToInfo)
+                raise _not_inside(path, entry)
             return read(Files(f"{path}!{entry}", archive=opened), entry)
     if name.partition("/")[0] == CHAINS:
         raise FormatError(
@@ -80,10 +79,9 @@ def _zipped(path: str) -> list[str]:
     """The cases of a zip file; nothing for any other file."""
     if not zipfile.is_zipfile(path):
         return []
+    end = f"/{CASE_JSON}"
     with archive(path, "a zip file of cases") as opened:
-        return sorted(
-            one.removesuffix(f"/{CASE_JSON}") for one in opened.NameToInfo if one.endswith(f"/{CASE_JSON}")
-        )
+        return sorted(one.removesuffix(end) for one in opened.NameToInfo if one.endswith(end))
 
 
 def cases_in(folder: str | os.PathLike[str]) -> list[str]:
@@ -120,11 +118,9 @@ def _no_case_in(folder: str) -> FormatError:
     return FormatError(folder, "not a case", got=f"a folder without {CASE_JSON}", need=_NEED)
 
 
-def _not_inside(path: str, entry: str, files: Iterable[str]) -> FormatError:
+def _not_inside(path: str, entry: str) -> FormatError:
     """The error for a zip file without the case ``entry``: which it has, and whether the corpus has one so named."""
-    end = f"/{CASE_JSON}"
-    names = sorted(file.removesuffix(end) for file in files if file.endswith(end))
-    op = Path(path).stem
+    names, op = _zipped(path), Path(path).stem
     if op in RULES and entry.isdecimal() and len(entry) < 8 and int(entry) < RULES[op].count:
         near, hint = "; it is in the corpus", f"{op}/{entry}"  # a few are stored in full
     else:

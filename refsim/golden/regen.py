@@ -6,7 +6,7 @@ import datetime
 import io
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from refsim.core.folder_write import current, writing
 from refsim.formats.cases import add_to_zip, contents
 from refsim.formats.reading import archive, member
 from refsim.golden import chain, chain_rules
+from refsim.golden.chosen import nbytes_of
 from refsim.golden.rules import RULES, case, case_name
 from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, DigestEntry, digest, line, sums_of
 from refsim.ops.base.binding import BoundCase, bind
@@ -60,13 +61,13 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
     if op == chain.CHAINS:
         return _plan_chains(corpus)
     entries, whole = [], io.BytesIO()
-    chosen = _Chosen(op)
+    wanted = _chosen(op)
     with zipfile.ZipFile(whole, "w") as archive:
         for number in range(RULES[op].count):
             bound = bind(case(op, number))
             expected = bound.call.expected(bound.inputs)
             entries.append(DigestEntry(number, bound.case, digest(bound.call, expected)))
-            if chosen.wants(number, bound):
+            if wanted(number, bound):
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
     new = [_row(entry) for entry in entries]
     files = {f"digests/{op}.jsonl": _text(new), f"cases/{op}.zip": whole.getvalue()}
@@ -163,27 +164,21 @@ def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> DigestChange:
     return change
 
 
-class _Chosen:
+def _chosen(op: str) -> Callable[[int, BoundCase], bool]:
     """Which cases are stored in full: some small ones of each combination of layouts, spread over its cases."""
+    combinations = len(OPS[op].layouts)
+    most = max(LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR // combinations)
+    slots = RULES[op].spread // combinations
+    preferred = {(5 + 37 * k) % slots for k in range(most + 3)}  # a few spare ones
+    taken = Counter[int]()
 
-    def __init__(self, op: str) -> None:
-        self._combinations = len(OPS[op].layouts)
-        self._per_layouts = max(LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR // self._combinations)
-        slots = RULES[op].spread // self._combinations
-        spread = [(5 + 37 * k) % slots for k in range(self._per_layouts + 3)]  # a few spare ones
-        self._preferred = frozenset(spread)
-        self._taken: Counter[int] = Counter()
+    def wants(number: int, bound: BoundCase) -> bool:
+        slot, combination = divmod(number, combinations)
+        wanted = slot in preferred and taken[combination] < most and nbytes_of(bound) <= MAX_CASE_BYTES
+        taken[combination] += wanted
+        return wanted
 
-    def wants(self, number: int, bound: BoundCase) -> bool:
-        slot, combination = divmod(number, self._combinations)
-        if slot not in self._preferred or self._taken[combination] == self._per_layouts:
-            return False
-        size = bound.call.out.nbytes + sum(b.desc.nbytes for b in bound.inputs.values())
-        size += sum(value.nbytes for value in bound.call.consts.values() if value is not None)
-        if size > MAX_CASE_BYTES:
-            return False
-        self._taken[combination] += 1
-        return True
+    return wants
 
 
 def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.date | None = None) -> None:

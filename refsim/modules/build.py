@@ -269,7 +269,7 @@ class Build:
                 "verify",
                 *(op for op in self.request.operators if op in OPS),
                 "-x",
-                _gpu(self.request.device),
+                f"gpu:{self.request.device}" if self.request.device else "gpu",
             ]
             return FormatError(
                 where, "holds refsim's own modules", got=names, need=need, hints=[shlex.join(verify)]
@@ -328,11 +328,6 @@ def owned(folder: Path, names: Sequence[str]) -> list[str]:
             if is_own(interface(Module.parse(bytes(read_file(folder / where)), where))):
                 found.append(name)
     return found
-
-
-def _gpu(index: int) -> str:
-    """The executor that runs refsim's own modules on a device."""
-    return f"gpu:{index}" if index else "gpu"
 
 
 def _example(flat: bool) -> str:

@@ -167,8 +167,8 @@ def _same(executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBu
     outputs = _outputs(executor, work)
     return [
         isinstance(actual, PackedBuffer)
-        and _equal(expected.words, actual.words)
-        and all(map(_equal, held, (buffer.memory for buffer in bound.inputs.values())))
+        and np.array_equal(expected.words, actual.words)
+        and all(map(np.array_equal, held, (buffer.memory for buffer in bound.inputs.values())))
         for (_, bound, expected), actual, held in zip(work, outputs, before, strict=True)
     ]
 
@@ -189,7 +189,3 @@ def _outputs(
         except Exception:
             found.append(None)
     return found
-
-
-def _equal(one: np.ndarray, other: np.ndarray) -> bool:
-    return bool(np.array_equal(one, other))

@@ -51,9 +51,10 @@ def _holds(fails: Callable[[Case], bool], case: Case) -> bool:
 
 def candidates(case: Case) -> Iterator[Case]:
     """Simpler cases, those that take most away first. They need not be legal."""
+    defaults = {row.name: row.default for row in fields(OPS[case.op].params) if row.default is not MISSING}
     yield from _shapes(case)
     yield from (replace(case, features=row) for row in _plainer(case.features, {"bias": False}))
-    yield from (replace(case, params=row) for row in _plainer(case.params, _plainest(case.op)))
+    yield from (replace(case, params=row) for row in _plainer(case.params, defaults))
     if case.style != "random":
         yield replace(case, style="random", poison=False)
     if case.poison:
@@ -92,11 +93,6 @@ def _plainer(held: Mapping[str, Any], plain: Mapping[str, Any]) -> Iterator[dict
         for option in (*options, *_simpler(value)):
             if option != value:
                 yield {**held, key: option}
-
-
-def _plainest(op: str) -> dict[str, Any]:
-    """The parameters that have a default."""
-    return {row.name: row.default for row in fields(OPS[op].params) if row.default is not MISSING}
 
 
 def _simpler(value: Any) -> Iterator[Any]:
