@@ -41,11 +41,11 @@ def verdict(certificate: Certificate) -> str:
 def what(row: Verdict) -> Iterator[str]:
     """What there is to say about a case that is not the same."""
     if row.verdict == LEGAL:
-        yield f"legal under {', '.join(row.profiles)}" + (
+        yield f"legal under {', '.join(row.judged.profiles)}" + (
             f"; {row.detail.otherwise}" if row.detail.otherwise else ""
         )
     elif row.verdict == KNOWN_DEFECT:
-        yield row.known.note if row.known else ""
+        yield row.judged.known.note if row.judged.known else ""
     elif row.verdict == MISSING:
         yield "no outputs"
     elif row.detail.unfit:

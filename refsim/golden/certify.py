@@ -32,12 +32,11 @@ from refsim.device import outputs
 from refsim.formats.file import meant, quote, there
 from refsim.formats.reading import json_file, reading
 from refsim.golden.causes import KernelCauses, WrongCase, of_kernels
-from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, judged, same
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
 from refsim.golden.store import DigestEntry, digest, parse
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import check_case
-from refsim.ops.base.defect import Defect
 from refsim.ops.base.target import Behaviour
 
 #: How a case can come out, best first.
@@ -68,11 +67,7 @@ class Verdict:
 
     case: Annotated[str, "The name of the case."]
     bound: BoundCase
-    verdict: Annotated[str, "same, legal, known, wrong or missing."]
-    profiles: Annotated[
-        tuple[str, ...], "Profiles under which the bytes are legal, or those of the defect."
-    ] = ()
-    known: Defect | None = None
+    judged: Annotated[Judged, FLAT]
     detail: Annotated[Detail, FLAT] = Detail()
 
     @property
@@ -80,8 +75,8 @@ class Verdict:
         return str(self.bound.case)
 
     @property
-    def defect(self) -> Annotated[str | None, "Name of the known defect that gives these bytes."]:
-        return None if self.known is None else self.known.name
+    def verdict(self) -> str:
+        return self.judged.verdict
 
     @property
     def op(self) -> str:
@@ -111,24 +106,21 @@ class Certificate:
         ran = all(row.verdict in (SAME, LEGAL, KNOWN_DEFECT) for row in self.verdicts)
         return ran and bool(self.verdicts)
 
-    def counts(self) -> dict[str, Counter[str]]:
-        """Operator -> verdict -> how many cases."""
-        found: dict[str, Counter[str]] = {}
-        for row in self.verdicts:
-            found.setdefault(row.op, Counter())[row.verdict] += 1
-        return found
-
     @property
     def cases(self) -> Annotated[int, "How many cases."]:
         return len(self.verdicts)
 
     @property
     def operators(self) -> Annotated[dict[str, dict[str, int]], "Cases by operator and verdict."]:
-        return {op: {name: count[name] for name in VERDICTS} for op, count in self.counts().items()}
+        found: dict[str, dict[str, int]] = {}
+        for row in self.verdicts:
+            found.setdefault(row.op, dict.fromkeys(VERDICTS, 0))[row.verdict] += 1
+        return found
 
     @property
     def known(self) -> Annotated[dict[str, str], "What each known defect is."]:
-        return {row.known.name: row.known.note for row in self.verdicts if row.known}
+        found = (row.judged.known for row in self.verdicts)
+        return {defect.name: defect.note for defect in found if defect}
 
     @property
     def deviations(
@@ -225,9 +217,9 @@ def check(
         for number, (entry, bound) in enumerate(zip(file.cases, bounds, strict=True)):
             array = None if arrays is None else arrays[number]
             if array is None:
-                found.append(Verdict(entry.name, bound, MISSING))
+                found.append(Verdict(entry.name, bound, Judged(MISSING)))
             elif isinstance(array, RefsimError):
-                found.append(Verdict(entry.name, bound, WRONG, detail=Detail(unfit=str(array))))
+                found.append(Verdict(entry.name, bound, Judged(WRONG), Detail(unfit=str(array))))
             else:
                 target = replace(bound.call.target, runtime=runtime)  # its kernel, and its defects alone
                 found.append(_judged(entry, replace(bound, call=replace(bound.call, target=target)), array))
@@ -296,7 +288,7 @@ def _judged(entry: DigestEntry, bound: BoundCase, array: np.ndarray) -> Verdict:
     actual = _buffer(bound, array)
     found = judged(bound, actual)
     detail = _detail(bound, actual) if found.verdict == WRONG else Detail()
-    return Verdict(entry.name, bound, found.verdict, found.profiles, found.known, detail)
+    return Verdict(entry.name, bound, found, detail)
 
 
 def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
@@ -316,7 +308,7 @@ def _detail(bound: BoundCase, actual: PackedBuffer) -> Detail:
 
 def _profile(rows: Sequence[Verdict]) -> str:
     """The profile under which most cases come out: of those with other bytes, and of those with the same."""
-    explained = Counter(name for row in rows if row.verdict == LEGAL for name in row.profiles)
+    explained = Counter(name for row in rows if row.verdict == LEGAL for name in row.judged.profiles)
     if not explained:
         return CANONICAL.name
     names = [CANONICAL.name, *(name for name in PROFILES if explained[name] and name != CANONICAL.name)]
@@ -333,6 +325,6 @@ def _contradicted(rows: Sequence[Verdict], profile: Profile) -> int:
 
 def _settled(row: Verdict, profile: str) -> Verdict:
     """A case that is legal under other profiles only is wrong on a device of this one."""
-    if row.verdict == LEGAL and profile not in row.profiles:
+    if row.verdict == LEGAL and profile not in row.judged.profiles:
         return replace(row, detail=Detail(otherwise=f"the other cases fit {profile}"))
     return row

@@ -22,8 +22,10 @@ SAME, LEGAL, KNOWN_DEFECT, WRONG = "same", "legal", "known", "wrong"
 class Judged:
     """``profiles``: under which the bytes are legal. ``defect``: the known one that gives these bytes."""
 
-    verdict: Annotated[str, "same, legal, known or wrong."]
-    profiles: Annotated[tuple[str, ...], "Profiles under which the bytes are legal."] = ()
+    verdict: Annotated[str, "same, legal, known, wrong or missing."]
+    profiles: Annotated[
+        tuple[str, ...], "Profiles under which the bytes are legal, or those of the defect."
+    ] = ()
     known: Defect | None = None
 
     @property

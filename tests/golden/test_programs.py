@@ -215,7 +215,7 @@ def _as(name: str) -> Callable[[BoundCase, np.ndarray], None]:
 def test_a_device_that_fuses_is_legal_under_its_profile(tmp_path: Path) -> None:
     found = judged(tmp_path, list(choose(["q8ta_conv2d_pw"]))[:60], _as("nvidia"))
     assert found.right and found.profile == "nvidia"
-    assert found.counts()["q8ta_conv2d_pw"][certify.LEGAL] > 0
+    assert found.operators["q8ta_conv2d_pw"][certify.LEGAL] > 0
 
 
 def _both(bound: BoundCase) -> list[np.ndarray]:
