@@ -58,7 +58,7 @@ class Layout:
 
     @property
     def short_name(self) -> str:
-        return self.name.removeprefix("PACKED_INT8_").removeprefix("TENSOR_").removesuffix("_INT8")
+        return self.name.removeprefix("PACKED_INT8_").removeprefix("TENSOR_")
 
     @property
     def block_numel(self) -> int:
@@ -159,7 +159,7 @@ PACKED_4C1W = LAYOUTS["PACKED_INT8_4C1W"]
 PACKED_CONV2D = LAYOUTS["PACKED_INT8_CONV2D"]
 
 #: int8 in the order of NCHW, as runtimes with flat storage hold it. No file names it, and no kernel here takes it.
-FLAT = Layout("FLAT_INT8", -1, W, 1, H, 1, False, True)
+FLAT = Layout("NCHW", -1, W, 1, H, 1, False, True)
 #: Layouts of other libraries, to compare with: int8, and no kernel here takes them.
 FOREIGN = (
     FLAT,
@@ -168,7 +168,7 @@ FOREIGN = (
     Layout("NC8HW8", -1, C, 8, W, 1, False, True, (N, C, H, W)),
 )
 _ALIASES = {row.short_name: row for row in (*_ROWS, *FOREIGN)} | dict(zip("WHC", _ROWS, strict=False))
-_ALIASES |= {FLAT.name: FLAT, "NCHW": FLAT, "PHWC4": _ALIASES["NC4HW4"], "NHWC4": PACKED_4C}
+_ALIASES |= {"PHWC4": _ALIASES["NC4HW4"], "NHWC4": PACKED_4C}
 #: For help texts and errors.
 OTHER_NAMES = "NHWC, NCHW, NC4HW4, NC8HW8, NHWC4"
 

@@ -64,7 +64,7 @@ def test_a_layout_of_another_size_is_told(tmp_path: Path, refsim) -> None:
     for name, size in (("want.bin", 100), ("got.bin", 75)):
         (tmp_path / name).write_bytes(bytes(size))
     pair = ("diff", tmp_path / "want.bin", tmp_path / "got.bin", "-l", "4C", "-s", "1,3,5,5")
-    refsim(*pair).refused("FLAT and NHWC of this shape have 75 bytes: --actual-layout")
+    refsim(*pair).refused("NCHW and NHWC of this shape have 75 bytes: --actual-layout")
 
 
 def test_a_bug_is_named_where_it_is_in_the_own_layout(values, tmp_path: Path) -> None:

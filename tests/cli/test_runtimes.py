@@ -105,7 +105,7 @@ def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
     dump = files / "dump"
     collected = refsim("collect", exposed, files / "outputs.npz", "-o", dump, *WEBGPU, "--json").json
     assert collected["runtime"] == "webgpu"
-    assert {row["layout"] for row in collected["values"] if row["dtype"] == "int8"} == {"FLAT_INT8"}
+    assert {row["layout"] for row in collected["values"] if row["dtype"] == "int8"} == {"NCHW"}
     assert refsim("bisect", file, "-i", files / "in0.npz", "--actual", dump, *WEBGPU).status == 0
     assert not refsim("triage", *args).json["same"]
 

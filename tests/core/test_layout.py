@@ -95,7 +95,7 @@ def test_every_layout_has_a_text(row: Layout) -> None:
 
 def test_names_that_libraries_share_are_one_layout() -> None:
     assert [layout(name).name for name in ("NCHW", "PHWC4", "NHWC4")] == [
-        "FLAT_INT8",
+        "NCHW",
         "NC4HW4",
         "PACKED_INT8_4C",
     ]

@@ -135,7 +135,7 @@ def test_buffers_are_flat() -> None:
 
     model("x_add").run([x, *arrays("x_add", "in")[1:]], "cpu", Observer(see))
     (flat,) = (held for operator, held in seen if operator == "q8ta_add")
-    assert flat.desc.layout.name == "FLAT_INT8" and flat.raw.tobytes() == flat.unpack().tobytes()
+    assert flat.desc.layout.name == "NCHW" and flat.raw.tobytes() == flat.unpack().tobytes()
 
 
 def webgpu(name: str) -> Model:
