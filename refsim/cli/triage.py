@@ -101,7 +101,7 @@ class TriagedRun(Complete):
 
     @property
     def summary(self) -> Annotated[str, "One sentence about the whole."]:
-        return summary(self.found)
+        return summary(self.found, self.runs)
 
     @property
     def _suspects(self) -> list[TriageNode]:

@@ -10,7 +10,7 @@ from refsim.core.counted import counted, form
 from refsim.core.html import rendered
 from refsim.device.repeats import Repeats
 from refsim.device.tendency import Tendency
-from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, OperatorVerdict, Triage
+from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, OperatorVerdict, Triage
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")
 #: The further column of the page, if the lines of the model's code are known; and the page's name in a folder.
@@ -38,8 +38,8 @@ def cells(v: OperatorVerdict, several: Repeats | None = None) -> tuple[object, .
     return (v.row.delegate, v.row.node, v.row.operator, v.row.value, text, cause)
 
 
-def summary(found: Triage) -> str:
-    """One sentence about the whole run."""
+def summary(found: Triage, several: Repeats | None = None) -> str:
+    """One sentence about the whole run, and how many more operators ``several`` runs show to be wrong."""
     judged = [v for v in found.verdicts if v.verdict not in (UNKNOWN, FOLLOWS)]
     if not judged and found.doubted is None:
         return "no operator was judged"
@@ -64,6 +64,8 @@ def summary(found: Triage) -> str:
     if found.wrong:
         first = found.wrong[0].row
         parts.append(f"{len(found.wrong)} wrong, the first is node {first.node} {first.operator}")
+    if several is not None and several.elsewhere:
+        parts.append(f"{len(several.elsewhere)} more in other runs")
     if found.doubted is not None:
         parts.append(
             f"node {found.doubted.node} {found.doubted.operator} is right for other inputs than these"
@@ -162,6 +164,7 @@ def render(
     ``remarks``: what to say below a report. ``kernels``: the table of what is wrong with each kernel, its head first.
     MissingDependencyError without jinja2.
     """
+    elsewhere = () if several is None else several.elsewhere
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)
 
     def row(v: OperatorVerdict) -> list[tuple[str, object]]:
@@ -174,9 +177,9 @@ def render(
         "triage.html",
         file=file,
         found=found,
-        summary=summary(found),
+        summary=summary(found, several),
         columns=columns,
-        rows=[(v, row(v)) for v in found.verdicts],
+        rows=[(v, row(v), WRONG if v.row.value in elsewhere else v.verdict) for v in found.verdicts],
         made=made or {},
         kernels=kernels,
         linked={v.row.value for v in found.suspects},

@@ -159,6 +159,8 @@ def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> 
     assert (
         "delegate0_v20 is wrong in run 1; triage with the --outputs of that run alone reports on it" in lines
     )
+    assert summary(runs[0], found) == summary(runs[0]) + "; 1 more in other runs"
+    assert '<td class="wrong">wrong 1 in run 1</td>' in render("m.pte", runs[0], found, {})
     row = next(v for v in runs[0].verdicts if v.row.value == "delegate0_v20")
     assert row.verdict == SAME and cells(row, found)[4:] == ("wrong 1 in run 1", "")
     causes = replace(found, elsewhere={"delegate0_v20": (1, "byte order")})
