@@ -317,8 +317,8 @@ def test_a_pattern_says_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None
         (("run", "m.pte", "--dump", "x"),
          "requires 2 arguments; for example: refsim run model.pte -i in.npz -o out.npz --dump REGEX DIR"),
         (("extract", "m.pte", "--pte"), "-o case --pte words"),
-        (("run", "m.pte", "--html", "x"),
-         "No such option --html; bisect, compare, diff, inspect, repeat, replay, shaders, triage have it"),
+        (("extract", "m.pte", "--html", "x"),
+         "No such option --html; bisect, compare, diff, inspect, repeat, replay, run, shaders, triage have it"),
     ],
 )  # fmt: skip
 def test_the_option_itself_is_shown(refsim, words: tuple[str, ...], said: str) -> None:
