@@ -20,6 +20,7 @@ from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
+from refsim.core.layout import layout
 from refsim.core.result import Command, Result, Table, Text, shape_text
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
@@ -122,7 +123,8 @@ class ExposedProgram(Result):
 def _cells(row: ExposedOutput) -> tuple[object, ...]:
     held = row.held
     assert held is not None
-    about = (held.operator or "(input)", shape_text(held.shape), held.layout or held.dtype)
+    lies = str(layout(held.layout)) if held.layout else held.dtype
+    about = (held.operator or "(input)", shape_text(held.shape), lies)
     return (row.output, row.value, *about, row.way, held.nbytes)
 
 

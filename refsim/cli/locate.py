@@ -11,6 +11,7 @@ import click
 from refsim.cli.kit.options import Numbers, layout_option, shape_option
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.layout import Layout
+from refsim.core.layout import layout as named
 from refsim.core.locate import at_byte, at_index
 from refsim.core.plain import plain
 from refsim.core.result import Result, Text
@@ -34,7 +35,7 @@ class Located(Result):
 
     def text(self) -> Text:
         ones = [1] * (len(self.index) - len(self.shape))  # dims in front of the shape that the index also has
-        for name, value in plain(self).items():
+        for name, value in (plain(self) | {"layout": str(named(self.layout))}).items():
             text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
             if name == "index" and ones:
                 text += f" of {','.join(map(str, [*ones, *self.shape]))}"

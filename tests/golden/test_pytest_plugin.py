@@ -136,11 +136,15 @@ def test_a_case_needs_no_file(project: pytest.Pytester) -> None:
     dump.raw[:] = case.expected.raw
     dump.data[~case.bound.call.device_defined()] ^= 1
     (project.path / "good.bin").write_bytes(dump.raw.tobytes())
+    own = "n c/4 h w c%4 align:c=16"
+    (project.path / "own.bin").write_bytes(PackedBuffer.pack(case.expected.unpack(), own).raw.tobytes())
+    (project.path / "ncnn.toml").write_text('order = "n c/4 h w c%4"\nalign = { c = 16 }\n')
     project.makepyfile(f"""
         import pathlib
         def test(packed_golden):
             packed_golden.check(pathlib.Path("good.bin"), case={CASE!r})
             packed_golden.check("good.bin", case={CASE!r})
+            packed_golden.check("own.bin", layout="ncnn.toml", case={CASE!r})
     """)
     run(project).assert_outcomes(passed=1)
     dump.raw[0] ^= 1
