@@ -109,8 +109,12 @@ class _Value:
 
 
 def accuracy(model: Model, inputs: Sequence[np.ndarray], exported: Any, executor: Executor) -> Accuracy:
-    """Run a model and its float program on the same inputs. GraphError if the program takes other inputs, or if nothing
-    of the model is in it."""
+    """Run a model and its float program on the same inputs. ``exported`` may be the module itself, which is exported.
+
+    GraphError if the program takes other inputs, or if nothing of the model is in it.
+    """
+    if isinstance(exported, torch.nn.Module):
+        exported = torch.export.export(exported, tuple(map(torch.from_numpy, inputs)))
     found: list[_Value] = []
 
     def visit(traced: Traced) -> None:

@@ -124,6 +124,7 @@ def test_the_layer_that_was_made_bad_comes_first(tmp_path: Path) -> None:
     path = tmp_path / "m.pte"
     path.write_bytes(write(lower(quantize(network, (x,)))))
     found = accuracy(load(path), [x.numpy()], torch.export.export(network, (x,)), executor_named("cpu"))
+    assert accuracy(load(path), [x.numpy()], network, executor_named("cpu")).losses == found.losses
     assert found.losses[0].place == "convolution_2" and found.losses[0].own == min(
         row.own for row in found.losses
     )
