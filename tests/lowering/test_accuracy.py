@@ -131,11 +131,12 @@ def test_the_layer_that_was_made_bad_comes_first(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [*NETWORKS, "espcn", "fsrcnn"])
 def test_a_layer_that_stays_float_gains_what_is_said(name: str, tmp_path: Path) -> None:
     """Each of the first three is lowered in float, with weights whose first channel hides the others."""
     torch.manual_seed(0)
-    network, x = NETWORKS[name][0]().eval(), torch.randn(2, 4, 8, 8)
+    make, shape = (ZOO[name][0], ZOO[name][3]) if name in ZOO else (NETWORKS[name][0], (2, 4, 8, 8))
+    network, x = make().eval(), torch.randn(shape)
     with torch.no_grad():
         for parameter in network.parameters():
             if parameter.ndim > 1:
