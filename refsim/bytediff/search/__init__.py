@@ -54,7 +54,7 @@ VAGUE = ("another operation", "address", "wrong count", "window of another size"
 class Found:
     """An edit that gives the buffer or a part of it: its class, its prediction, and its place if a kernel has it.
 
-    ``others`` are the places of edits of this class that give the same bytes.
+    ``others`` are the places of edits that give the same bytes, those of this class first.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Found:
 
 
 def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[str] = ()) -> Iterator[Found]:
-    """The edits that a search found; of those of one class that give the same bytes the first, which names the others.
+    """The edits that a search found; of those of one class that give the same bytes the first, which names all others.
 
     Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time. ``like`` are edits
     in words, that give other wrong buffers of the kernel: they are tried first.
@@ -88,18 +88,13 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
         told = cells[counted].tobytes()
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
             groups.setdefault((told, name), []).append(Found(name, Prediction(name, detail, cells), place))
-    lines: dict[bytes, Place] = {}
+    lines: dict[bytes, list[Place]] = {}
     for (told, _), rows in groups.items():
-        for row in rows:
-            if row.own is not None:
-                lines.setdefault(told, row.own)
+        lines.setdefault(told, []).extend(row.own for row in rows if row.own is not None)
     for (told, _), (first, *rest) in sorted(groups.items(), key=lambda group: _order(group[0][1])):
-        others = tuple(each.own for each in rest if each.own is not None)
-        if (
-            first.own is None and not others and told in lines
-        ):  # what a launch or a buffer has, a line does as well
-            others = (lines[told],)
-        yield replace(first, others=others)
+        others = [each.own for each in rest if each.own is not None]
+        others += [place for place in lines[told] if place not in (first.own, *others)]
+        yield replace(first, others=tuple(others))
 
 
 def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
