@@ -240,6 +240,7 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
 
 
 @pytest.mark.long
+@pytest.mark.search(2)
 def test_the_same_as_json(folder: Path, refsim) -> None:
     put(folder, CONV, BINARY)
     done = refsim("shaders", folder, "q8ta_conv2d_general", "--json", "--limit", "2")
@@ -270,6 +271,7 @@ def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.search(2)
 def test_what_was_compiled_last_is_what_the_first_word_is_about(folder: Path, refsim) -> None:
     """Its own line comes before the table of all; a wrong case is told before its causes."""
     for path in folder.glob("*.spv"):

@@ -109,6 +109,7 @@ def test_a_case_runs_again_by_its_name(tmp_path: Path, refsim) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.search(2)
 def test_watch_tells_of_each_save(tmp_path: Path) -> None:
     folder = Path(shutil.copytree(RIGHT, tmp_path / "kernels"))
     (bug,) = (bug for bug in BUGS if bug.id == "relu-clamps-the-byte")

@@ -256,8 +256,8 @@ def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path)
         raw[:] = np.where(certain, buffer.raw, 0)  # padding is what it may be
 
     found = judged(tmp_path, numbered(op, lambda b: bool(listed(b)), FEW), change)
-    assert found.right and {row.defect for row in found.verdicts if row.defect} == {defect}
-    assert all(case.defect == defect for case in found.deviations)
+    assert found.right and {row.judged.defect for row in found.verdicts} - {None} == {defect}
+    assert all(case.judged.defect == defect for case in found.deviations)
     later = runtime("main").behaviour
     again = certify.check(certify.read(tmp_path / "pte"), tmp_path / "out", {}, runtime=later)
     assert again.right == (f"{defect}:{op}" not in later.ended)
