@@ -15,8 +15,8 @@ settings.load_profile("untimed")
 # On cores that others use too, the threads of a small matrix product wait for each other longer than they compute.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-#: Seconds of a usual machine that tests search for an edit.
-SEARCH = 0.2
+#: Seconds of a usual machine that tests search for an edit, and those that are long.
+SEARCH, LONG_SEARCH = 0.2, 1
 
 # readline, which pytest imports, sets these behind Python's back, and child processes would heed them.
 for name in ("COLUMNS", "LINES"):
@@ -28,7 +28,8 @@ for name in ("COLUMNS", "LINES"):
 def seconds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few tests need a long search for the edit of a kernel that gives wrong bytes; ``search(seconds)`` marks them."""
     marker = request.node.get_closest_marker("search")
-    monkeypatch.setenv("REFSIM_SEARCH", str(SEARCH if marker is None else marker.args[0]))
+    usual = SEARCH if request.node.get_closest_marker("long") is None else LONG_SEARCH
+    monkeypatch.setenv("REFSIM_SEARCH", str(usual if marker is None else marker.args[0]))
 
 
 @pytest.hookimpl(tryfirst=True)
