@@ -161,7 +161,7 @@ def explained(ev: Evidence, seconds: float, like: Collection[str] = ()) -> tuple
     found = causes(first.evidence, seconds, like)
     if first.defect is None and not (found and found[0].exact):
         for other in defects.without(ev):
-            rest = causes(other.evidence, seconds) if other.computes_otherwise else []
+            rest = causes(other.evidence, seconds, like) if other.computes_otherwise else []
             if rest and rest[0].exact:
                 return other, rest
     return first, found

@@ -1,11 +1,12 @@
 """What no line of a kernel says, as edits: of the words that it is launched with, and of the words that it reads.
 
-The kernel stays the true one. `launched` has the edits of push and specialization words, `loaded` those of buffers.
+The kernel stays the true one. `launched` has the edits of push and specialization words, `loaded` those of buffers,
+`weights` those of weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,8 @@ from refsim.bytediff.search.plain import int32
 #: (the words of a buffer, which of them, how many there are) -> what a wrong kernel finds there. The words are int32
 #: or more bits of them; which of them is one number, or an array of these.
 Read = Callable[[Any, Any, int], Any]
+#: A class, words, and what a wrong kernel finds.
+Told = Iterator[tuple[str, str, Read]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,3 +74,56 @@ def real(words: Any) -> np.ndarray:
 def bits(values: Any) -> Any:
     """The words that hold these numbers as binary32."""
     return np.asarray(values, np.float32).view(np.int32).astype(np.int64)
+
+
+def _in_order(order: list[int]) -> Read:
+    return lambda words, at, size: _joined([words[at] >> 8 * k for k in order])
+
+
+def _joined(parts: list[Any]) -> Any:
+    """A word of the lowest bytes of four numbers."""
+    word = parts[0] & 255
+    for k, part in enumerate(parts[1:], 1):
+        word = word | (part & 255) << 8 * k
+    return word
+
+
+def flipped(mask: int) -> Read:
+    return lambda words, at, size: words[at] ^ mask
+
+
+def _transposed(words: Any, at: Any, size: int) -> Any:
+    """The byte of each of four neighbouring words."""
+    first, lane = at // 4 * 4, 8 * (at % 4)
+    return _joined([words[first + k] >> lane for k in range(4)])
+
+
+def rolled(by: int) -> Read:
+    """The word at another place, as if the buffer went round."""
+    return lambda words, at, size: words[(at + by) % size]
+
+
+#: (class, in words, what is found): a word's bytes in another order, or words of a block.
+IN_WORDS: tuple[tuple[str, str, Read], ...] = (
+    ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),
+    ("lanes rotated", "words rotated by 2", _in_order([2, 3, 0, 1])),
+    ("lanes rotated", "words rotated by 3", _in_order([1, 2, 3, 0])),
+    ("byte order", "bytes reversed", _in_order([3, 2, 1, 0])),
+    ("byte order", "bytes in pairs exchanged", _in_order([1, 0, 3, 2])),
+    ("unsigned lanes", "the sign bit of each byte flipped", flipped(0x80808080)),
+    ("block transposed", "4 x 4 blocks transposed", _transposed),
+    ("block transposed", "the first word of each block of 4 repeated", lambda words, at, size: words[at // 4 * 4]),
+)  # fmt: skip
+
+
+def words_of(other: np.ndarray) -> Read:
+    """The words of another buffer, and its own behind them."""
+    held = np.append(other.astype(np.int64), 0)
+    last = len(other)
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        if isinstance(at, np.ndarray):
+            return np.where(at < last, held[np.minimum(at, last)], np.asarray(words)[at])
+        return int(held[at]) if at < last else words[at]
+
+    return read

@@ -12,16 +12,23 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.search.bench import Step, steps_of
-from refsim.bytediff.search.device import DeviceEdit, Read, bits, real
+from refsim.bytediff.search.device import (
+    IN_WORDS,
+    DeviceEdit,
+    Read,
+    Told,
+    bits,
+    real,
+    rolled,
+    words_of,
+)
+from refsim.bytediff.search.weights import NIBBLES_WRONG, nibbles, weights
 from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import PER_CHANNEL
-from refsim.ops.base.int4 import HALVES, PAIRS, NibbleBlocks
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 
-Told = Iterator[tuple[str, str, Read]]
-_NIBBLE = "nibbles read wrong"
 BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
 #: Arguments that are one number for each channel or row -> (class if it is another number, class if it is 0).
 _PER_CHANNEL = {
@@ -65,11 +72,11 @@ def edits(
     for name, other in permutations(held, 2):
         if held[name] is held[other]:
             words = held[other].call.words(other)
-            read = _words_of(words)
+            read = words_of(words)
             yield DeviceEdit(_misplaced(name), f"{name} read from the words of {other}", read={name: read})
     for before in () if previous is None else steps_of(previous):
         stale = {
-            name: _words_of(before.call.words(name))
+            name: words_of(before.call.words(name))
             for name in held
             if before.call.consts.get(name) is not None and held[name].call.consts.get(name) is not None
         }
@@ -104,12 +111,12 @@ def _misplaced(name: str) -> str:
 def _read(step: Step, arg: Arg, holds: str) -> Told:
     """(class, in words, what is found) of one buffer."""
     if holds is NIBBLES:
-        yield from _nibbles(step)
+        yield from nibbles(step)
     if holds in (BYTES, NIBBLES):
-        yield from ((_NIBBLE if holds is NIBBLES and name == "byte order" else name, f"read with {what}", read)
+        yield from ((NIBBLES_WRONG if holds is NIBBLES and name == "byte order" else name, f"read with {what}", read)
                     for name, what, read in IN_WORDS)  # fmt: skip
     if arg.name == "weight" and holds is BYTES:
-        yield from _weights(step)
+        yield from weights(step)
     if arg.name == "weight_sums":
         yield from _sums(step)
     if arg.kind is Kind.CONST and arg.name != "weight":
@@ -122,68 +129,12 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
         yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
 
 
-# --- bytes of words ---------------------------------------------------------------------------------------
-
-
-def _in_order(order: list[int]) -> Read:
-    return lambda words, at, size: _joined([words[at] >> 8 * k for k in order])
-
-
-def _joined(parts: list[Any]) -> Any:
-    """A word of the lowest bytes of four numbers."""
-    word = parts[0] & 255
-    for k, part in enumerate(parts[1:], 1):
-        word = word | (part & 255) << 8 * k
-    return word
-
-
-def _flipped(mask: int) -> Read:
-    return lambda words, at, size: words[at] ^ mask
-
-
-def _transposed(words: Any, at: Any, size: int) -> Any:
-    """The byte of each of four neighbouring words."""
-    first, lane = at // 4 * 4, 8 * (at % 4)
-    return _joined([words[first + k] >> lane for k in range(4)])
-
-
-def rolled(by: int) -> Read:
-    """The word at another place, as if the buffer went round."""
-    return lambda words, at, size: words[(at + by) % size]
-
-
-#: (class, in words, what is found): a word's bytes in another order, or words of a block.
-IN_WORDS: tuple[tuple[str, str, Read], ...] = (
-    ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),
-    ("lanes rotated", "words rotated by 2", _in_order([2, 3, 0, 1])),
-    ("lanes rotated", "words rotated by 3", _in_order([1, 2, 3, 0])),
-    ("byte order", "bytes reversed", _in_order([3, 2, 1, 0])),
-    ("byte order", "bytes in pairs exchanged", _in_order([1, 0, 3, 2])),
-    ("unsigned lanes", "the sign bit of each byte flipped", _flipped(0x80808080)),
-    ("block transposed", "4 x 4 blocks transposed", _transposed),
-    ("block transposed", "the first word of each block of 4 repeated", lambda words, at, size: words[at // 4 * 4]),
-)  # fmt: skip
-
-
-def _words_of(other: np.ndarray) -> Read:
-    """The words of another buffer, and its own behind them."""
-    held = np.append(other.astype(np.int64), 0)
-    last = len(other)
-
-    def read(words: Any, at: Any, size: int) -> Any:
-        if isinstance(at, np.ndarray):
-            return np.where(at < last, held[np.minimum(at, last)], np.asarray(words)[at])
-        return int(held[at]) if at < last else words[at]
-
-    return read
-
-
 def _foreign(number: int, name: str, others: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:
     for other, raw in others.items():
         if other != f"input {name}" and len(raw) >= 4:
             words = np.frombuffer(np.ascontiguousarray(raw).tobytes()[: len(raw) // 4 * 4], np.int32)
             detail = f"{name} held {other} when it was read"
-            yield DeviceEdit("stale or foreign buffer", detail, read={name: _words_of(words)}, only=number)
+            yield DeviceEdit("stale or foreign buffer", detail, read={name: words_of(words)}, only=number)
 
 
 def _inputs_exchanged(steps: list[Step], others: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:
@@ -194,7 +145,7 @@ def _inputs_exchanged(steps: list[Step], others: Mapping[str, np.ndarray]) -> It
         raw = {name: others.get(f"input {name}") for name in given}
         if len(given) == 2 and all(words is not None for words in raw.values()):
             words = [np.frombuffer(np.ascontiguousarray(raw[name]).tobytes(), np.int32) for name in given]
-            read = dict(zip(given, map(_words_of, reversed(words)), strict=True))
+            read = dict(zip(given, map(words_of, reversed(words)), strict=True))
             yield DeviceEdit("operands exchanged", f"{' and '.join(given)} exchanged", read=read, only=number)
 
 
@@ -206,7 +157,7 @@ def _of_other_rows(number: int, step: Step, words: Mapping[str, np.ndarray]) -> 
             desc = step.call.descs[name]
             buffer = PackedBuffer.from_raw(held.tobytes(), desc.shape, desc.layout, desc.dtype)
             moved = np.roll(buffer.unpack(), by, -1)
-            read[name] = _words_of(PackedBuffer.pack(moved, desc.layout, dtype=desc.dtype).words)
+            read[name] = words_of(PackedBuffer.pack(moved, desc.layout, dtype=desc.dtype).words)
         yield DeviceEdit("scale of rows", f"{' and '.join(words)} of the row {what}", read=read, only=number)
 
 
@@ -217,7 +168,7 @@ def _changed(number: int, step: Step, name: str, arg: Arg, words: np.ndarray) ->
     for found, detail, values in _elements(held.unpack(), step.call):
         other = PackedBuffer.pack(np.ascontiguousarray(values), desc.layout, dtype=desc.dtype)
         found = "range of rows" if step.call.op.family is Family.ROW_RANGE else found
-        yield DeviceEdit(found, f"{name} {detail}", read={name: _words_of(other.words)}, only=number)
+        yield DeviceEdit(found, f"{name} {detail}", read={name: words_of(other.words)}, only=number)
 
 
 def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -240,167 +191,6 @@ def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]
         slowest = x.reshape(*x.shape[:-3], r * r, -1, *x.shape[-2:]).swapaxes(-3, -4).reshape(x.shape)
         pixels = "with the pixels of an upscaled pixel as the slowest part of the channels"
         yield "C and another dim exchanged", pixels, slowest
-
-
-# --- weights ----------------------------------------------------------------------------------------------
-
-
-def _nibbles(step: Step) -> Told:
-    wrong = _NIBBLE
-    low = 0x0F0F0F0F
-    yield wrong, "read with a nibble's highest bit taken for its sign", _flipped(0x88888888)
-    yield wrong, "read without the highest bit of a nibble", lambda words, at, size: words[at] & 0x77777777
-    yield wrong, "read at the low nibble of a byte twice", lambda words, at, size: (words[at] & low) * 17
-    yield (
-        wrong,
-        "read at the high nibble of a byte twice",
-        lambda words, at, size: (words[at] >> 4 & low) * 17,
-    )
-    grouped = step.call.op.int4
-    if grouped is None:
-        return
-    values, _ = grouped.values(step.call)
-    for other, what in _laid_out(grouped.blocks):
-        yield "weights laid out for another kernel", what, _words_of(other.words(values))
-
-
-def _laid_out(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
-    for other in (HALVES, PAIRS):
-        if other is not own:
-            yield other, f"laid out in {other.name}, read in {own.name}"
-            mixed = NibbleBlocks(own.name, other.low, other.high, own.columns_first)
-            yield mixed, f"with the rows of a block in {other.name}"
-    turned = NibbleBlocks(own.name, own.low, own.high, not own.columns_first)
-    yield turned, f"with blocks stored {'rows' if own.columns_first else 'columns'} first"
-    exchanged = NibbleBlocks(own.name, own.high, own.low, own.columns_first)
-    yield exchanged, "with low and high nibbles exchanged in the words"
-
-
-_AXES = ("tap row", "tap column", "input word", "output channel")
-
-
-def _weights(step: Step) -> Told:
-    """Words of weights at other places: they lie [tap row][tap column][input word][output channel]."""
-    call, size = step.call, step.call.words("weight").size
-    kernel = getattr(call.params, "kernel_size", (1, 1))
-    outputs = -(-call.out.shape[call.op.channel_dim] // 4) * 4
-    inner = outputs // 4 if call.op.family is Family.DEPTHWISE else outputs
-    taps = kernel[0] * kernel[1] if size % (kernel[0] * kernel[1] * inner) == 0 else 1
-    if taps == 1:
-        kernel = (1, 1)
-    if size % (taps * inner):
-        return
-    dims, wrong = (*kernel, size // taps // inner, inner), "weights in another order"
-    for order in permutations(range(4)):
-        kept = [axis for axis in order if dims[axis] > 1]
-        if kept != sorted(kept):
-            what = " by ".join(_AXES[axis] for axis in kept)
-            yield wrong, f"stored {what}", _stored(dims, order)
-            yield wrong, f"read {what}", _ordered(dims, order)
-    for axes in ((0, 1), (0,), (1,)):
-        if any(dims[axis] > 1 for axis in axes):
-            what = " and ".join(f"{_AXES[axis]}s" for axis in axes)
-            yield wrong, f"read with {what} backwards", _backwards(dims, axes)
-    yield from (("reduction too short", what, _kept(dims, mask)) for what, mask in _left_out(step, dims[:3]))
-    for by in (1, -1, 4, -4):
-        yield wrong, f"read {by:+d} words away", rolled(by)
-    yield wrong, "read at the first word of each four", lambda words, at, size: words[at // 4 * 4]
-    if call.op.family is not Family.DEPTHWISE:
-        for turned, what in ((True, "x and y exchanged"), (False, "rows as long as the texture is high")):
-            yield wrong, f"texels fetched with {what}", _texels(dims, turned)
-
-
-def _places(dims: tuple[int, ...], at: Any) -> list[Any]:
-    found = []
-    for size in reversed(dims):
-        found.append(at % size)
-        at = at // size
-    return found[::-1]
-
-
-def _place(dims: tuple[int, ...], places: list[Any], order: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
-    at = 0
-    for axis in order:
-        at = at * dims[axis] + places[axis]
-    return at
-
-
-def _stored(dims: tuple[int, ...], order: tuple[int, ...]) -> Read:
-    """Words that lie in another order than the one in which they are read."""
-
-    def read(words: Any, at: Any, size: int) -> Any:
-        there = dict(zip(order, _places(tuple(dims[axis] for axis in order), at), strict=True))
-        return words[_place(dims, [there[axis] for axis in range(len(dims))])]
-
-    return read
-
-
-def _ordered(dims: tuple[int, ...], order: tuple[int, ...]) -> Read:
-    """Words that are read in another order than the one in which they lie."""
-    return lambda words, at, size: words[_place(dims, _places(dims, at), order)]
-
-
-def _backwards(dims: tuple[int, ...], axes: tuple[int, ...]) -> Read:
-    def read(words: Any, at: Any, size: int) -> Any:
-        places = _places(dims, at)
-        for axis in axes:
-            places[axis] = dims[axis] - 1 - places[axis]
-        return words[_place(dims, places)]
-
-    return read
-
-
-def _left_out(step: Step, dims: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """(in words, which bits of a word count): of weights [tap row][tap column][input word]."""
-    kept = np.full(dims, -1)
-    call = step.call
-    channels = call.descs["x"].shape[call.op.channel_dim] // getattr(call.params, "groups", 1)
-    last_word = 4 if call.op.family is Family.DEPTHWISE else channels % 4 or 4
-    for what, at, mask in (
-        ("last word of channels", np.s_[:, :, -1], 0),
-        ("first word of channels", np.s_[:, :, 0], 0),
-        ("last channel", np.s_[:, :, -1], (1 << 8 * (last_word - 1)) - 1),
-        ("channels beyond the last whole word", np.s_[:, :, -1], 0 if last_word < 4 else -1),
-        ("last lane of each word", np.s_[:], 0xFFFFFF),
-        ("last tap", np.s_[-1, -1], 0),
-        ("first tap", np.s_[0, 0], 0),
-        ("last row of taps", np.s_[-1], 0),
-        ("last column of taps", np.s_[:, -1], 0),
-        ("last word of the last tap", np.s_[-1, -1, -1], 0),
-    ):
-        less = kept.copy()
-        less[at] = mask
-        if (less != -1).any():
-            yield f"without the {what}", less
-    number = np.arange(kept.size).reshape(dims)
-    for stage in (2, 4, 8, 16, 32):
-        if stage <= kept.size:
-            yield (
-                f"without the last word of every stage of {stage}",
-                np.where(number % stage < stage - 1, -1, 0),
-            )
-
-
-def _kept(dims: tuple[int, ...], mask: np.ndarray) -> Read:
-    flat = mask.reshape(-1)
-    return lambda words, at, size: words[at] & flat[at // dims[3]]
-
-
-def _texels(dims: tuple[int, ...], turned: bool) -> Read:
-    """Texels of four output channels, x: four channels, tap column; y: tap row, input word."""
-    rows, columns, depth, outputs = dims
-    height, width = rows * depth, outputs // 4 * columns
-
-    def read(words: Any, at: Any, size: int) -> Any:
-        i, j, c, o = _places(dims, at)
-        y, x = i * depth + c, o // 4 * columns + j
-        texel = x * width + y if turned else y * height + x
-        inside = texel < height * width
-        y, x = texel * inside // width, texel * inside % width
-        to = _place(dims, [y // depth, x % columns, y % depth, x // columns * 4 + o % 4])
-        return words[to] * inside
-
-    return read
 
 
 # --- constants for each channel, inputs for each row --------------------------------------------------------
@@ -483,9 +273,9 @@ def _sums(step: Step) -> Told:
         ):
             sums = np.resize(stored.sum(dims, dtype=np.int32).reshape(-1), right.shape)
             if not np.array_equal(sums, right):
-                yield found, f"summed over {what}", _words_of(sums.reshape(-1))
+                yield found, f"summed over {what}", words_of(sums.reshape(-1))
     everything = np.full(right.size, stored.sum(dtype=np.int32))
-    yield found, "summed over everything", _words_of(everything)
+    yield found, "summed over everything", words_of(everything)
 
 
 def _times(factor: float) -> Read:

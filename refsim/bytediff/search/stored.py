@@ -13,8 +13,7 @@ import numpy as np
 from refsim.bytediff import within
 from refsim.bytediff.evidence import Evidence, Prediction, distinct, once
 from refsim.bytediff.invocations import coordinates
-from refsim.bytediff.search.device import loaded
-from refsim.bytediff.search.loaded import IN_WORDS, rolled
+from refsim.bytediff.search.device import IN_WORDS, loaded, rolled
 from refsim.core import choices, index
 from refsim.core.buffer import ByteKind, offsets
 from refsim.core.launch import Launch
