@@ -67,8 +67,7 @@ def test_triage(refsim, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     refsim(*given, *RECORD, "--html", page)
     assert (
-        '<th scope="col">origin</th>' in page.read_text()
-        and "<td>net.py:15 first.wide</td>" in page.read_text()
+        '<th scope="col">origin</th>' in page.read_text() and ">net.py:15 first.wide</td>" in page.read_text()
     )
     assert "made by: <code>first.wide (Conv2d)</code>" in page.read_text()
     assert "<code>net.py:15 in forward: y = self.wide(y)</code>" in page.read_text()
