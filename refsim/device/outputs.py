@@ -21,7 +21,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, RefsimError, ShapeError
 from refsim.formats import npz
-from refsim.formats.file import meant, read_file
+from refsim.formats.file import meant, read_file, there
 from refsim.formats.reading import archive
 
 #: Dtype and shape of an output, as the program declares it.
@@ -77,6 +77,22 @@ def _held(one: Either) -> np.ndarray:
     if isinstance(one, RefsimError):
         raise one
     return one
+
+
+def check_folder(folder: str | os.PathLike[str]) -> None:
+    """FormatError for what is no folder of the outputs of several programs."""
+    if not os.path.isdir(folder):
+        need = f"the outputs of the programs: {IN_FOLDER}{meant(folder)}"
+        raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
+
+
+def none_of(folder: str | os.PathLike[str], programs: Sequence[str]) -> FormatError:
+    """The error for a folder without outputs of these programs: what it has, and what may be one under a wrong name."""
+    names, held = [f"{name}.npz" for name in programs], sorted(entry.name for entry in os.scandir(folder))
+    near = [(name, one) for name in names if (one := choices.nearest(name, held))]
+    slip = choices.asked(f"{near[0][1]} to be {near[0][0]}") if near else ""
+    got, need = choices.first(held) or "no files", f"{choices.first(names)}; {IN_FOLDER}{slip}"
+    return FormatError(os.fspath(folder), "no outputs of these programs", got=got, need=need)
 
 
 def beside(

@@ -17,7 +17,6 @@ from typing import Annotated
 
 import numpy as np
 
-from refsim.core import choices
 from refsim.core.errors import FormatError
 from refsim.core.qmath import PROFILES, Profile
 from refsim.device import outputs
@@ -33,7 +32,6 @@ from refsim.device.measurements import (
     Measurement,
     measurements,
 )
-from refsim.formats.file import meant, there
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 
@@ -154,18 +152,13 @@ def read(folder: str | os.PathLike[str]) -> Answers:
     Questions of a program without outputs stay open. FormatError, ShapeError or LimitError for outputs that are not
     those of the program, or if there are none at all.
     """
-    if not os.path.isdir(folder):
-        need = f"the outputs of the programs: {outputs.IN_FOLDER}{meant(folder)}"
-        raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
+    outputs.check_folder(folder)
     answers: list[Answer] = []
     for program in programs():
         arrays = outputs.beside(folder, program.name, program.declared)
         answers += _answers(program, arrays, os.fspath(Path(folder) / program.name))
     if all(row.answer == MISSING for row in answers):
-        some = choices.first([f"{program.name}.npz" for program in programs()])
-        raise FormatError(
-            os.fspath(folder), "no outputs of these programs", need=f"{some}; {outputs.IN_FOLDER}"
-        )
+        raise outputs.none_of(folder, [program.name for program in programs()])
     return Answers(tuple(answers))
 
 

@@ -29,7 +29,7 @@ from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
-from refsim.formats.file import meant, quote, there
+from refsim.formats.file import meant, quote
 from refsim.formats.reading import json_file, reading
 from refsim.golden.causes import KernelCauses, WrongCase, of_kernels
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged, same
@@ -205,9 +205,7 @@ def check(
     are ``missing``; one whose output is of another size is ``wrong``, as are all of a program with another number of
     outputs. FormatError or ShapeError if none of several outputs fits, or if there are none at all.
     """
-    if not os.path.isdir(folder):
-        need = f"the outputs of each program in one folder{meant(folder)}"
-        raise FormatError(os.fspath(folder), "not a folder", got=there(folder), need=need)
+    outputs.check_folder(folder)
     found: list[Verdict] = []
     unfit: list[RefsimError] = []
     for file in files:
@@ -225,17 +223,7 @@ def check(
                 found.append(_judged(entry, replace(bound, call=replace(bound.call, target=target)), array))
             step()
     if all(row.verdict == MISSING for row in found):
-        names = [file.name.removesuffix(".pte") + ".npz" for file in files]
-        held = sorted(entry.name for entry in os.scandir(folder))
-        near = [(name, one) for name in names if (one := choices.nearest(name, held))]
-        slip = choices.asked(f"{near[0][1]} to be {near[0][0]}") if near else ""
-        need = f"{choices.first(names)}; {outputs.IN_FOLDER}{slip}"
-        raise FormatError(
-            os.fspath(folder),
-            "no outputs of these programs",
-            got=choices.first(held) or "no files",
-            need=need,
-        )
+        raise outputs.none_of(folder, [file.name.removesuffix(".pte") for file in files])
     if len(unfit) > 1 and all(row.verdict == MISSING or row.detail.unfit for row in found):
         raise unfit[0]
     profile = _profile(found)
