@@ -92,6 +92,11 @@ PROFILES = _measured()
 CANONICAL, LAVAPIPE, NVIDIA = (PROFILES[name] for name in ("canonical", "lavapipe", "nvidia"))
 
 
+def known(profile: Profile) -> Profile:
+    """The profile in `PROFILES` with the same numerics; without one the profile itself."""
+    return next((one for one in PROFILES.values() if one.flags == profile.flags), profile)
+
+
 # --- arithmetic, shared by definitions and kernels -------------------------------------------------------
 
 

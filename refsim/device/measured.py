@@ -56,20 +56,12 @@ class MeasuredDevice:
 
     def to_profile(self) -> Profile | None:
         """The known profile with these findings, else a new one named after the device; None if there are `remarks`."""
-        from refsim.core.qmath import PROFILES, Profile  # a compiler comes with it
+        from refsim.core.qmath import Profile, known  # a compiler comes with it
 
         if self.remarks:
             return None
-        fields = {
-            "contract": self.fma == "fused",
-            "tie": self.round,
-            "flush_denormals": "flushed" in self.denormal_inputs.values(),
-            "convert": self.convert,
-        }
-        for known in PROFILES.values():
-            if all(getattr(known, key) == value for key, value in fields.items()):
-                return known
-        return Profile(f"{self.device}, {self.driver}", **fields)  # type: ignore[arg-type]
+        name, flushes = f"{self.device}, {self.driver}", "flushed" in self.denormal_inputs.values()
+        return known(Profile(name, self.fma == "fused", self.round, flushes, self.convert))
 
     def rows(self) -> list[tuple[str, str]]:
         """(question, answer) as text."""

@@ -134,10 +134,10 @@ def _files(names: list[str]) -> list[str]:
             with archive(name, "a readable file of outputs") as opened:
                 _check_no_dump(name, opened.namelist())
         return names
-    numbered = _numbered(Path(name).parent, re.escape(Path(name).name) + "-")
-    if not numbered:
+    found = numbered(Path(name).parent, re.escape(Path(name).name) + "-")
+    if not found:
         raise FormatError(name, "no outputs there", got="no such file or folder", need=FORMS + meant(name))
-    return numbered
+    return found
 
 
 def _check_no_dump(name: str, entries: Sequence[str]) -> None:
@@ -161,14 +161,14 @@ def _in_folder(name: str) -> list[str]:
                     name, "holds files of several runs", got=choices.first(sorted(stems)),
                     need="names that differ in a number",
                 )  # fmt: skip
-            return _numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
+            return numbered(Path(name), re.escape(next(iter(stems)).rpartition(".")[0]), suffixes)
     arrays = [os.path.join(name, entry) for entry in entries if entry.endswith(".npz")]
     meant = arrays[0] if len(arrays) == 1 else f"one of {choices.first(arrays)}"
     need = FORMS + (choices.asked(meant) if arrays else "")
     raise FormatError(name, "a folder without outputs", got=choices.first(entries) or "no files", need=need)
 
 
-def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
+def numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[str]:
     """The files STEM0.bin, STEM1.bin, ... of a folder; FormatError where a number is missing."""
     pattern = re.compile(stem + r"(\d+)(\.\w+)")
     found: dict[int, str] = {}
@@ -182,7 +182,7 @@ def _numbered(folder: Path, stem: str, suffixes: tuple[str, ...] = RAW) -> list[
                 raise FormatError(
                     entry.path, "the same output twice", got=entry.name, need="one file an output"
                 )
-            found[number] = entry.path
+            found[number] = str(folder / entry.name)
     if not found:
         return []
     first = min(found)  # some runners count from 1

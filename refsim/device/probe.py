@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +18,7 @@ from typing import Annotated
 import numpy as np
 
 from refsim.core.errors import FormatError
-from refsim.core.qmath import PROFILES, Profile
+from refsim.core.qmath import Profile, known
 from refsim.device import outputs
 from refsim.device.measurements import (
     CONVERSION,
@@ -59,12 +59,10 @@ class ProbeProgram:
 
 @dataclass(frozen=True)
 class Answer:
-    """One question, the answer, and what it decides: a field of a profile, or nothing. ``known`` False: it is open."""
+    """The answer to one question. ``known`` False: it is open."""
 
-    name: str
-    question: str
+    asked: Measurement
     answer: str
-    decides: str
     known: bool = True
 
 
@@ -76,7 +74,7 @@ class Answers:
 
     @property
     def by_question(self) -> Annotated[dict[str, str], "Question -> answer."]:
-        return {row.name: row.answer for row in self.answers}
+        return {row.asked.name: row.answer for row in self.answers}
 
     def __getitem__(self, name: str) -> str:
         return self.by_question[name]
@@ -93,23 +91,22 @@ class Answers:
     @property
     def unknown(self) -> Annotated[list[str], "The questions that stay open, and why."]:
         why = {MISSING: "its program gave no outputs", MIXED: "no answer predicts every element"}
-        return [f"{row.question}: {why[row.answer]}" for row in self.answers if not row.known]
+        return [f"{row.asked.question}: {why[row.answer]}" for row in self.answers if not row.known]
 
     def _apart(self, a: str, b: str) -> bool:
         return self[a] != self[b] and not {self[a], self[b]} & {MIXED, MISSING}
 
     def profile(self, name: str = "measured") -> Profile | None:
         """The known profile with these answers, else a new one called ``name``; None where a field is not decided."""
-        undecided = any(row.answer in (MIXED, MISSING) for row in self.answers if row.name != DIVISION)
+        undecided = any(row.answer in (MIXED, MISSING) for row in self.answers if row.asked.name != DIVISION)
         if undecided or self.remarks:
             return None
-        found = Profile(name, self[FUSED] == "fused", self[TIES], self[INPUTS] == "flushed", self[CONVERSION])
-        same = (p for p in PROFILES.values() if asdict(p) | {"name": name} == asdict(found))
-        return next(same, found)
+        fused, flushes = self[FUSED] == "fused", self[INPUTS] == "flushed"
+        return known(Profile(name, fused, self[TIES], flushes, self[CONVERSION]))
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(question, answer, what it decides) as text."""
-        return [(row.question, row.answer, row.decides) for row in self.answers]
+        return [(row.asked.question, row.answer, row.asked.decides) for row in self.answers]
 
 
 # --- programs --------------------------------------------------------------------------------------------
@@ -164,7 +161,7 @@ def read(folder: str | os.PathLike[str]) -> Answers:
 
 def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: str) -> list[Answer]:
     if arrays is None:
-        return [Answer(ask.name, ask.question, MISSING, ask.decides, False) for ask in program.asks]
+        return [Answer(ask, MISSING, False) for ask in program.asks]
     stamp, *rest = arrays
     if not np.array_equal(_words(stamp), _words(program.stamp)):
         what = "not the outputs of this program: its first output is another"
@@ -175,7 +172,7 @@ def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: 
     for ask in program.asks:
         got = [next(held) for _ in ask.steps]
         answer = _quotients(ask, got[0]) if ask.name == DIVISION else _verdict(ask, got)
-        found.append(Answer(ask.name, ask.question, answer, ask.decides, answer != MIXED))
+        found.append(Answer(ask, answer, answer != MIXED))
     return found
 
 

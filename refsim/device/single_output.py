@@ -16,7 +16,7 @@ from refsim.core.buffer import PackedBuffer, as_laid
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, RawBufferError
 from refsim.core.tensor import TensorDesc
-from refsim.device.outputs import RAW
+from refsim.device.outputs import numbered
 from refsim.formats import npz
 from refsim.formats.file import read_file
 from refsim.formats.reading import archive
@@ -37,7 +37,7 @@ def read(path: str | os.PathLike[str], desc: TensorDesc) -> tuple[np.ndarray, st
     """
     name = os.fspath(path)
     if not os.path.exists(name):
-        files = _numbered(name)
+        files = numbered(Path(name).parent, re.escape(Path(name).name) + "-")
         if files:
             return _of_files(name, files, desc)
     if os.path.isfile(name) and zipfile.is_zipfile(name):
@@ -50,17 +50,6 @@ def read(path: str | os.PathLike[str], desc: TensorDesc) -> tuple[np.ndarray, st
     if data.startswith(npz.MAGIC):
         return _only(name, {"": npz.read_npy(name)}, desc)
     return np.frombuffer(data, np.uint8), ""
-
-
-def _numbered(name: str) -> list[str]:
-    """The files BASE-0.bin, BASE-1.bin and so on, in order."""
-    folder, stem = Path(name).parent, re.escape(Path(name).name)
-    found = [
-        (int(match[1]), path)
-        for path in (folder.iterdir() if folder.is_dir() else ())
-        if (match := re.fullmatch(stem + r"-(\d{1,6})(\.\w+)", path.name)) and match[2] in RAW
-    ]
-    return [str(path) for _, path in sorted(found)]
 
 
 def _of_files(name: str, files: Sequence[str], desc: TensorDesc) -> tuple[np.ndarray, str]:

@@ -34,15 +34,17 @@ TELLS = "its replay says how to tell them apart"
 AGAIN = "the bytes of one run were different; another run gave the right ones"
 
 
+#: A call, with its inputs, and what it should give.
+Work = tuple[Prepared, BoundCase, PackedBuffer]
+
+
 @dataclass(frozen=True)
 class Drawn:
-    """A configuration, and what it should give; ``text`` says why it has no meaning."""
+    """A configuration; without ``work``, ``text`` says why it has no meaning."""
 
     seed: int
     profile: Profile
-    bound: BoundCase | None = None
-    expected: PackedBuffer | None = None
-    prepared: Prepared | None = None
+    work: Work | None = None
     text: str = ""
 
 
@@ -122,28 +124,28 @@ def _drawn(chunk: Chunk, number: int) -> Drawn:
     seed, profile = chunk.draw(number)
     try:
         bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
-        return Drawn(seed, profile, bound, bound.call.expected(bound.inputs), Prepared(bound.call))
+        return Drawn(seed, profile, (Prepared(bound.call), bound, bound.call.expected(bound.inputs)))
     except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
         return Drawn(seed, profile, text=f"define: {type(error).__name__}: {error}")
 
 
 def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outcome) -> None:
     """What configurations give on an executor, which runs together those that it takes."""
-    taken: list[tuple[Drawn, BoundCase, PackedBuffer, Prepared]] = []
+    taken: list[tuple[Drawn, Work]] = []
     for one in drawn:
-        if one.bound is None or one.expected is None or one.prepared is None:
+        if one.work is None:
             outcome.fail(Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text))
-        elif refused := refusal(executor, one.prepared):
+        elif refused := refusal(executor, one.work[0]):
             outcome.refuse(refused)
         else:
-            taken.append((one, one.bound, one.expected, one.prepared))
+            taken.append((one, one.work))
     begin = time.perf_counter()
-    work = [(prepared, bound, expected) for _, bound, expected, prepared in taken]
+    work = [call for _, call in taken]
     same = _same(executor, work)
     for _ in range(chunk.repeats):
         same = [one and again for one, again in zip(same, _same(executor, work), strict=True)]
     outcome.seconds += time.perf_counter() - begin
-    for (one, bound, expected, _), right in zip(taken, same, strict=True):
+    for (one, (_, bound, expected)), right in zip(taken, same, strict=True):
         outcome.nbytes += expected.desc.nbytes
         if right:
             outcome.statuses[SAME] += 1
@@ -161,7 +163,7 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
         )
 
 
-def _same(executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBuffer]]) -> list[bool]:
+def _same(executor: Executor, work: Sequence[Work]) -> list[bool]:
     """Of each call whether every byte is the definition's, and nothing else was written; all else is no yes."""
     before = [[buffer.memory.copy() for buffer in bound.inputs.values()] for _, bound, _ in work]
     outputs = _outputs(executor, work)
@@ -173,9 +175,7 @@ def _same(executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBu
     ]
 
 
-def _outputs(
-    executor: Executor, work: Sequence[tuple[Prepared, BoundCase, PackedBuffer]]
-) -> Sequence[PackedBuffer | RefsimError | None]:
+def _outputs(executor: Executor, work: Sequence[Work]) -> Sequence[PackedBuffer | RefsimError | None]:
     """What an executor gives; where that is no buffer, a second run tells why."""
     if executor.batch > 1:
         try:
