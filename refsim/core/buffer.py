@@ -293,6 +293,13 @@ class PackedBuffer:
     __hash__ = None  # type: ignore[assignment]
 
 
+def raw_of(held: PackedBuffer | np.ndarray) -> np.ndarray:
+    """The bytes of a value as they lie, padding included, uint8."""
+    return (
+        held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held).reshape(-1).view(np.uint8)
+    )
+
+
 def surrounded(words: np.ndarray) -> np.ndarray:
     """A copy of an array that lies among guard words: who reads beyond it finds no zeros, as in a fresh heap."""
     around = GUARD_WORDS * GUARD.itemsize

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from refsim.device.expose import held_of
 from refsim.device.strip import source
 from refsim.exec.model import Model
 from refsim.formats.cases import write_folder
-from refsim.formats.dumps import sidecar
+from refsim.formats.dumps import files, sidecar
 from refsim.formats.pte.read import Pte
 from refsim.formats.run_identity import RunIdentity
 from refsim.formats.targets import TargetRow, named
@@ -155,10 +154,7 @@ def files_of(collected: Collected) -> dict[str, bytes]:
     """The files of a dump folder: ``NAME.bin`` and ``NAME.json`` for each value."""
     found: dict[str, bytes] = {}
     for name, info in collected.infos.items():
-        held = collected.held[name]
-        raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
-        found[f"{name}.bin"] = raw.tobytes()
-        found[f"{name}.json"] = (json.dumps(info, indent=2) + "\n").encode()
+        found |= files(info, collected.held[name])
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from refsim.bytediff.versions import judge
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.counted import form
 from refsim.device.collect import Collected
 from refsim.device.tendency import Tendency, tendency
@@ -70,7 +70,9 @@ def repeats(runs: Sequence[Triage]) -> Repeats:
     if len(numbered) == 1:
         return Repeats(numbered)
     distinct = [runs[members[0]].collected for members in numbered]
-    parted = [name for name in distinct[0].held if len({_raw(one, name) for one in distinct}) > 1]
+    parted = [
+        name for name in distinct[0].held if len({raw_of(one.held[name]).tobytes() for one in distinct}) > 1
+    ]
     first = next((name for name in parted if len({_values(one.held[name]) for one in distinct}) > 1), "")
     spare = "" if first == next(iter(parted), "") else parted[0]
     own = len({b"".join(array.tobytes() for array in one.own) for one in distinct}) > 1
@@ -124,15 +126,10 @@ def _values(held: PackedBuffer | np.ndarray) -> bytes:
     return (held.elements() if isinstance(held, PackedBuffer) else held).tobytes()
 
 
-def _raw(collected: Collected, name: str) -> bytes:
-    held = collected.held[name]
-    return held.raw.tobytes() if isinstance(held, PackedBuffer) else held.tobytes()
-
-
 def _digest(collected: Collected) -> bytes:
     whole = hashlib.sha256()
     for name in collected.held:
-        whole.update(_raw(collected, name))
+        whole.update(raw_of(collected.held[name]).tobytes())
     for array in collected.own:
         whole.update(array.tobytes())
     return whole.digest()

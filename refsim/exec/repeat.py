@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import DeviceError
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model
@@ -140,8 +140,8 @@ class _Record:
         at, digest = self.place, _digest(held)
         self.place += 1
         if at == len(self.buffers):
-            name, raw = value_name(delegate, value), held.raw if isinstance(held, PackedBuffer) else held
-            self.buffers.append(Buffer(name, delegate, value, node, operator, raw.nbytes))
+            name = value_name(delegate, value)
+            self.buffers.append(Buffer(name, delegate, value, node, operator, raw_of(held).nbytes))
             self.held.append(_copied(held))
         self.buffers[at].digests += digest
         usual = self.buffers[at].digest(0)
@@ -202,8 +202,7 @@ def _grouped(digests: Sequence[bytes]) -> dict[bytes, list[int]]:
 
 
 def _digest(held: Held) -> bytes:
-    raw = held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held)
-    return hashlib.blake2b(raw.tobytes(), digest_size=DIGEST).digest()
+    return hashlib.blake2b(raw_of(held).tobytes(), digest_size=DIGEST).digest()
 
 
 def _copied(held: Held) -> Held:

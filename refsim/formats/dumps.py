@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import choices, folder_write
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, naming
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, naming, raw_of
 from refsim.core.errors import FormatError, LayoutError, RawBufferError
 from refsim.core.folder_write import FolderWriter
 from refsim.core.layout import Layout, layout
@@ -78,11 +78,16 @@ def quantization(params: Any) -> dict[str, Any]:
     return {}
 
 
+def files(info: dict[str, Any], held: PackedBuffer | np.ndarray) -> dict[str, bytes]:
+    """``NAME.bin`` and its sidecar."""
+    sidecar = (json.dumps(info, indent=2) + "\n").encode()
+    return {f"{info['value']}.bin": raw_of(held).tobytes(), f"{info['value']}.json": sidecar}
+
+
 def write(writer: FolderWriter, info: dict[str, Any], held: PackedBuffer | np.ndarray) -> None:
-    """``NAME.bin`` and its sidecar; FormatError where they cannot be written."""
-    raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
-    writer.write(f"{info['value']}.bin", raw.tobytes())
-    writer.write(f"{info['value']}.json", (json.dumps(info, indent=2) + "\n").encode())
+    """Both files; FormatError where they cannot be written."""
+    for name, content in files(info, held).items():
+        writer.write(name, content)
 
 
 def tensor_text(shape: Sequence[int], layout: Layout | None) -> str:

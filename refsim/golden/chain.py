@@ -270,10 +270,3 @@ def joined(
     run_graph(cut, [chain.data()], executor, observe=observer)
     step = next(nodes for nodes in steps if any(value in node.outputs for node in nodes))
     return outputs_of(chain, cut, executor)[-1], step
-
-
-def raw(held: PackedBuffer | np.ndarray) -> np.ndarray:
-    """The bytes of a value, padding included."""
-    return (
-        held.raw if isinstance(held, PackedBuffer) else np.ascontiguousarray(held).reshape(-1).view(np.uint8)
-    )

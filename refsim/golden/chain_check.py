@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
@@ -106,7 +106,7 @@ def _compared(
 ) -> dict[str, Any]:
     """Nothing if a value is as the definitions give it; else its step, and what a diff says of it."""
     expected, last = values[value], step[-1]
-    if np.array_equal(chain.raw(expected), chain.raw(actual)):
+    if np.array_equal(raw_of(expected), raw_of(actual)):
         return {}
     what = str(last) if len(step) == 1 else f"{step[0]} to {last}"
     found = {

@@ -10,7 +10,7 @@ import numpy as np
 
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace, unwatched
@@ -109,7 +109,7 @@ def two_runs(
 
 
 def _row(name: str, traced: Traced, a: Held, b: Held) -> ComparedRow:
-    first, second = _bytes(a), _bytes(b)
+    first, second = raw_of(a), raw_of(b)
     different = int((first != second).sum()) if len(first) == len(second) else max(len(first), len(second))
     node = traced.node
     return ComparedRow(
@@ -139,8 +139,3 @@ def _judged(
         here = follows or (found is not None and found.verdict == KNOWN_DEFECT)
         yield replace(row, source=own, judged=found, excused=here)
         excused |= here
-
-
-def _bytes(held: Held) -> np.ndarray:
-    raw = held.raw if isinstance(held, PackedBuffer) else np.asarray(held, order="C")
-    return np.frombuffer(raw.tobytes(), np.uint8)
