@@ -45,10 +45,7 @@ def shape4(case: Case) -> tuple[int, ...]:
     """(N, C, H, W) of the tensor that carries the sizes: the first input, or what is staged."""
     shape = _shape(case)
     padded = (1,) * (4 - len(shape)) + tuple(shape)
-    outer = 1
-    for size in padded[:-3]:
-        outer *= size
-    return (outer, *padded[-3:])
+    return (prod(padded[:-3]), *padded[-3:])
 
 
 def _always(op: OpSpec) -> bool:
@@ -62,11 +59,6 @@ def _image(op: OpSpec) -> bool:
 
 def _any_rank(op: OpSpec) -> bool:
     return _image(op) and op.min_rank == 1
-
-
-def _indexes_more(op: OpSpec) -> bool:
-    """Operators of which upstream's kernel indexes more than four dims."""
-    return op.family in (Family.QUANTIZE, Family.DEQUANTIZE)
 
 
 def _free_channels(op: OpSpec) -> bool:
@@ -97,15 +89,6 @@ def _tiled(op: OpSpec) -> bool:
 
 def _param(name: str) -> Callable[[OpSpec], bool]:
     return lambda op: any(f.name == name for f in fields(op.params))
-
-
-def _activates(op: OpSpec) -> bool:
-    return _has_weights(op) and _param("activation")(op)
-
-
-def _groups(op: OpSpec) -> bool:
-    """Operators whose channels are divided into any number of groups."""
-    return op.family in WINDOWED and op.family is not Family.DEPTHWISE
 
 
 def _built(window: tuple[Pair, Pair]) -> Callable[[OpSpec], bool]:
@@ -153,15 +136,9 @@ def _positions(case: Case) -> int:
 
 
 def _k(case: Case) -> int:
-    taps = (
-        case.params["kernel_size"][0] * case.params["kernel_size"][1] if "kernel_size" in case.params else 1
-    )
+    taps = prod(case.params.get("kernel_size", ()))
     shape = next(iter(case.inputs.values()))[0]
     return taps * (shape[-3] // case.params["groups"] if "groups" in case.params else shape[-1])
-
-
-def _wide_window(op: OpSpec) -> bool:
-    return op.family is Family.CONVOLUTION and _has_window(op)
 
 
 def _is_wide(case: Case) -> bool:
@@ -190,8 +167,8 @@ def _with_bias(on: bool) -> Callable[[Case], bool]:
     return lambda case: bool(case.features.get("bias")) is on
 
 
-def _activated(activation: str) -> Callable[[Case], bool]:
-    return lambda case: case.params["activation"] == activation
+def _param_is(name: str, value: object) -> Callable[[Case], bool]:
+    return lambda case: bool(case.params[name] == value)
 
 
 def _sizes() -> Iterable[Feature]:
@@ -210,7 +187,14 @@ def _sizes() -> Iterable[Feature]:
 
 def _shapes() -> Iterable[Feature]:
     yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
-    yield Feature("rank above 4", _indexes_more, lambda c: len(c.inputs["x"][0]) > 4, False)
+    yield Feature(
+        "rank above 4",
+        lambda op: (
+            op.family in (Family.QUANTIZE, Family.DEQUANTIZE)
+        ),  # upstream's kernel indexes more than four
+        lambda c: len(c.inputs["x"][0]) > 4,
+        False,
+    )
     yield Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES)
     yield Feature("H != W", _image, lambda case: shape4(case)[2] != shape4(case)[3])
     yield Feature("H and W without a common factor", _image, lambda case: gcd(*shape4(case)[2:]) == 1)
@@ -233,7 +217,12 @@ def _tiles() -> Iterable[Feature]:
     yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
     yield Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000)
     yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
-    yield Feature("3x3 over more than 227 channels", _wide_window, _is_wide, False)
+    yield Feature(
+        "3x3 over more than 227 channels",
+        lambda op: op.family is Family.CONVOLUTION and _has_window(op),
+        _is_wide,
+        False,
+    )
 
 
 def _data() -> Iterable[Feature]:
@@ -255,7 +244,11 @@ def _sums() -> Iterable[Feature]:
     for on, what in ((True, "bias"), (False, "no bias")):
         yield Feature(what, _has_weights, _with_bias(on))
     for activation in ("relu", "none"):
-        yield Feature(f"activation {activation}", _activates, _activated(activation))
+        yield Feature(
+            f"activation {activation}",
+            lambda op: _has_weights(op) and _param("activation")(op),
+            _param_is("activation", activation),
+        )
     yield Feature("output channels % 4 != 0", _long_sums, lambda case: case.features["out_channels"] % 4 != 0)
     yield Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256)
     yield Feature(
@@ -278,9 +271,13 @@ def _window_params() -> Iterable[Feature]:
     yield Feature(
         "output padding", _param("output_padding"), _pair("output_padding", lambda h, w: max(h, w) > 0)
     )
-    yield Feature("groups", _groups, lambda case: case.params["groups"] > 1)
+    yield Feature(
+        "groups",
+        lambda op: op.family in WINDOWED and op.family is not Family.DEPTHWISE,
+        lambda case: case.params["groups"] > 1,
+    )
     yield Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0)
-    yield Feature("upscale 2", _param("upscale"), lambda case: case.params["upscale"] == 2)
+    yield Feature("upscale 2", _param("upscale"), _param_is("upscale", 2))
     yield Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2)
 
 
@@ -299,14 +296,11 @@ def _grouped() -> Iterable[Feature]:
     def outside(case: Case) -> bool:
         return bool(case.features.get("outside"))
 
-    def of_group(size: int) -> Callable[[Case], bool]:
-        return lambda case: case.params["group_size"] == size
-
     def more_outputs(most: int) -> Callable[[Case], bool]:
         return lambda case: one_row(case) and outputs(case) > most
 
     for size in (4, 8, 16, 32, 64):
-        yield Feature(f"groups of {size}", _param("group_size"), of_group(size))
+        yield Feature(f"groups of {size}", _param("group_size"), _param_is("group_size", size))
     yield Feature("one row", sums, one_row)
     yield Feature("several rows", sums, lambda case: not one_row(case))
     yield Feature("float bias", sums, lambda case: case.features["bias"])
