@@ -15,7 +15,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 from refsim.sweep.chunk import ChunkRunner, case_files
-from refsim.sweep.outcome import Failure, Outcome, merged
+from refsim.sweep.outcome import Failure, Outcome, summed
 from refsim.sweep.plan import Chunk
 
 #: Time limit of a chunk without compilation: these seconds, and more for each configuration.
@@ -59,7 +59,7 @@ class ChunkWorker(ProcessServer):
             if chunk.count == 1 and len(chunk.variants) == 1:
                 return [_crashed(chunk, error)]
         parts = [part for half in chunk.halves() for part in self._on(name, half)]
-        return merged(chunk.first, chunk.count, parts)
+        return summed(parts)
 
 
 def _started(name: str) -> Worker:

@@ -17,7 +17,7 @@ from typing import Any
 
 from refsim.core.errors import FormatError
 from refsim.core.no_clobber import free
-from refsim.sweep.outcome import STATUSES, Failure, Outcome
+from refsim.sweep.outcome import STATUSES, Failure, Outcome, summed
 from refsim.sweep.plan import Chunk, SweepVariant
 
 SCHEMA = 1
@@ -161,21 +161,17 @@ class Database:
 
     def outcomes(self) -> list[Outcome]:
         """Everything that is kept: one outcome per subject and variant, with the failures that were told."""
-        found: dict[tuple[str, SweepVariant], Outcome] = {}
+        parts: list[Outcome] = []
         names = ", ".join(STATUSES)
         with self._typed():
             for row in self._file.execute(
                 f"SELECT subject, executor, threads, isa, count, bytes, seconds, reasons, {names} FROM chunk "
                 "ORDER BY rowid"
             ):
-                subject, variant = row[0], SweepVariant(*row[1:4])
-                part = Outcome(subject, 0, row[4], variant, nbytes=row[5], seconds=row[6])
-                part.statuses = Counter(dict(zip(STATUSES, row[8:], strict=True)))
-                part.reasons = Counter(json.loads(row[7]))
-                whole = found.setdefault((subject, variant), Outcome(subject, 0, 0, variant))
-                whole.count += part.count
-                whole.add(part)
-        return list(found.values())
+                statuses = Counter(dict(zip(STATUSES, row[8:], strict=True)))
+                reasons, variant = Counter(json.loads(row[7])), SweepVariant(*row[1:4])
+                parts.append(Outcome(row[0], 0, row[4], variant, statuses, row[5], row[6], reasons))
+        return summed(parts)
 
     def failures(self) -> list[tuple[Failure, str]]:
         """The failures that were told one by one, each with the folder of its case, or nothing."""

@@ -73,6 +73,7 @@ class Outcome:
 
     def add(self, other: Outcome) -> None:
         """Take in what came of more configurations."""
+        self.count += other.count
         self.statuses += other.statuses
         self.nbytes += other.nbytes
         self.seconds += other.seconds
@@ -80,11 +81,10 @@ class Outcome:
         self.failures += other.failures[: MOST_TOLD - len(self.failures)]
 
 
-def merged(first: int, count: int, parts: Iterable[Outcome]) -> list[Outcome]:
-    """What came of the parts of a chunk, as one outcome per variant."""
-    found: dict[SweepVariant, Outcome] = {}
+def summed(parts: Iterable[Outcome], subject: str = "") -> list[Outcome]:
+    """One outcome for each subject and variant; for each variant, if a ``subject`` stands for all."""
+    found: dict[tuple[str, SweepVariant], Outcome] = {}
     for part in parts:
-        if part.variant not in found:
-            found[part.variant] = Outcome(part.subject, first, count, part.variant)
-        found[part.variant].add(part)
+        key = subject or part.subject, part.variant
+        found.setdefault(key, Outcome(key[0], part.first, 0, part.variant)).add(part)
     return list(found.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from refsim.core.errors import IncompleteError
 from refsim.core.qmath import CANONICAL
@@ -13,7 +13,7 @@ from refsim.core.result import MOST_SHOWN, Command, Result, Same, Table, Text, r
 from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import canonical_only
 from refsim.exec.share import Share
-from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome
+from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome, summed
 from refsim.sweep.plan import SweepPlan
 from refsim.sweep.run import MOST_FOLDERS
 
@@ -86,7 +86,7 @@ class Swept(Result):
         return SAME if not self.failed else DIFFERENT
 
     def text(self) -> Text:
-        rows = [*self.found, *totals(self.found)]
+        rows = [*self.found, *summed(self.found, _ALL)]
         used = [status for status in STATUSES if any(row.statuses[status] for row in rows)]
         heads = ("operator", "executor", "configs count", *(f"{status} count" for status in used), "bytes")
         yield Table(
@@ -134,19 +134,9 @@ def swept(
     )  # fmt: skip
 
 
-def totals(found: Sequence[Outcome]) -> list[Outcome]:
-    """One row per variant, over all operators."""
-    rows: dict[Any, Outcome] = {}
-    for one in found:
-        whole = rows.setdefault(one.variant, Outcome(_ALL, 0, 0, one.variant))
-        whole.count += one.count
-        whole.add(one)
-    return list(rows.values())
-
-
 def idle(found: Sequence[Outcome], foreign: Collection[str]) -> list[Share]:
     """The executors with kernels of their own (``foreign``) of which not one ran."""
-    rows = [row for row in totals(found) if row.variant.executor in foreign]
+    rows = [row for row in summed(found, _ALL) if row.variant.executor in foreign]
     ran = [(row, sum(row.statuses.values()) - row.statuses[REFUSED]) for row in rows]
     return [
         Share(row.variant.executor, 0, row.statuses[REFUSED], tuple(row.reasons)) for row, n in ran if not n
