@@ -34,11 +34,7 @@ def _reasons(why: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Across(NodeOutput):
-    """A value on two runtimes.
-
-    ``different`` of its ``elements`` are others in the run, ``alone`` of them where the second runtime's operator has
-    the first one's inputs. ``most``: the largest distance. ``why``: the reasons that are known.
-    """
+    """A value on two runtimes."""
 
     elements: Annotated[int, "Its elements.", Column(drop=1)]
     different: Annotated[int, "Elements that are others in the run.", Column()]

@@ -42,11 +42,7 @@ Way = Annotated[str, one_of(*WAYS)]
 
 @dataclass(frozen=True)
 class Held:
-    """A value of a delegate: what its buffer is, and which operator writes it.
-
-    ``layout`` None: contiguous. ``nbytes`` are those of the buffer in this layout. ``layouts`` has several names if the
-    runtime chooses the layout. ``node`` None: an input of the delegate. ``facts``: scale and zero point, if known.
-    """
+    """A value of a delegate: what its buffer is, and which operator writes it."""
 
     shape: Annotated[Sizes, "The sizes, outermost dim first."]
     layout: Annotated[str | None, "The layout; null: contiguous."]
@@ -78,12 +74,7 @@ class ExposedOutput:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What is in an exposed file. ``own`` is the number of outputs that the program had before.
-
-    ``fill`` is the byte that packed buffers held before the run, None if nothing filled them. ``left_out`` says why a
-    value is not among the outputs. ``target`` is the family of devices that the file was exposed for, if one was named.
-    ``digest`` and ``source_digest`` are the SHA-256 of the file and of its source.
-    """
+    """What is in an exposed file."""
 
     file: Annotated[str, "Name of the file."]
     digest: Annotated[str, "SHA-256 of the file."]

@@ -19,18 +19,7 @@ from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, Triage
 
 @dataclass(frozen=True)
 class Repeats:
-    """Several runs with the same inputs. ``groups``: numbers of the runs that gave the same bytes everywhere.
-
-    ``first`` is the first value whose elements part, or without one whose padding does; ``elements`` of it differ
-    between some of them, of ``of``, and so do ``padding`` bytes of padding. ``pattern`` says what the elements have
-    in common, ``region`` which tiles, lanes or channels they fill. ``right``: the groups in which the operator of
-    that value is right, or legal, each on its own inputs; ``unjudged``: those in which they are unknown. ``judged``
-    is a run in which it is wrong, with whose inputs the pattern was sought; None without one. ``padding_first`` is a
-    value before it whose padding alone parts. ``shown`` is the run with most wrong operators. ``verdicts``: value ->
-    in which runs its operator is what, where the runs do not agree; ``elsewhere``: value -> the first run in which
-    its operator is wrong, and the likeliest cause there, where it is not in the run that is shown. ``tends``: which
-    calls of an operator change.
-    """
+    """Several runs with the same inputs."""
 
     groups: Annotated[tuple[tuple[int, ...], ...], "Numbers of the runs that gave the same bytes everywhere."]
     first: Annotated[str, "The first value whose elements part; without one, whose padding does."] = ""

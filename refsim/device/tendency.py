@@ -13,11 +13,7 @@ from refsim.device.verdicts import WRONG, Triage
 
 @dataclass(frozen=True)
 class Tendency:
-    """Of ``calls`` of ``operator``, ``changing`` are wrong in some runs, and not alike in all.
-
-    ``least``: elements of the smallest that changes, where all that do not are smaller; else 0. ``behind``: the
-    operators that stand in front of those that change, and of none that does not; ``before``: those behind them.
-    """
+    """Of ``calls`` of ``operator``, ``changing`` are wrong in some runs, and not alike in all."""
 
     operator: Annotated[str, "The operator with most calls that change from run to run."]
     changing: Annotated[int, "Its calls that change."]

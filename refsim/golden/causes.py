@@ -42,9 +42,7 @@ class WrongCase:
 class KernelCauses:
     """What is wrong with one kernel: ``wrong`` cases, of ``sought`` of which causes were looked for.
 
-    ``causes`` are in the order in which they explain these cases; ``case`` is the first one in which the first cause
-    predicts every byte, or else explains a part. ``apart`` has those that predict equally many, and what tells them
-    apart.
+    ``case`` is the first one in which the first cause predicts every byte, or else explains a part.
     """
 
     operator: Annotated[str, "Name of the operator; `chains` for chains that say none."]
