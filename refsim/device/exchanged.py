@@ -56,7 +56,7 @@ def exchanged(model: Model, rows: Sequence[Row]) -> tuple[str, str] | None:
 
 def _reading(model: Model, row: Row, name: str, held: PackedBuffer) -> tuple[object, bytes] | None:
     """What an operator gives if it reads these bytes as the value ``name``; None if it reads no such value."""
-    node = next(n for n in model.graphs[row.delegate].nodes if n.number == row.node and n.outputs)
+    node = model.graphs[row.delegate].writer(row.node)
     taken = [argument for argument, value in node.inputs.items() if value_name(row.delegate, value) == name]
     if row.own is None or not taken:
         return None

@@ -77,8 +77,7 @@ class Bisected:
         notes = []
         for row in self.rows:
             if row.run is not None and row.run.same and row.alone is not None and not row.alone.same:
-                nodes = model.graphs[row.delegate].nodes
-                node = next(one for one in nodes if one.number == row.node and one.outputs)
+                node = model.graphs[row.delegate].writer(row.node)
                 read = dict.fromkeys(value_name(row.delegate, value) for value in node.inputs.values())
                 others = choices.listed([name for name in read if name in differ] or ["input"])
                 notes.append(

@@ -23,11 +23,6 @@ MOST_PAGES = 20
 Remarks = Callable[[Report | None], Sequence[str]]
 
 
-def nothing(report: Report | None) -> Sequence[str]:
-    """No remarks."""
-    return ()
-
-
 def cells(v: OperatorVerdict, several: Repeats | None = None) -> tuple[object, ...]:
     """A row of the table. Where ``several`` runs do not agree about the operator, the verdict says of each."""
     text = v.text if several is None else several.verdicts.get(v.row.value, v.text)
@@ -154,7 +149,7 @@ def render(
     commands: Mapping[str, str],
     pages: Mapping[str, str] | None = None,
     made: Mapping[tuple[int, int], Sequence[str]] | None = None,
-    remarks: Remarks = nothing,
+    remarks: Remarks = lambda report: (),
     kernels: Sequence[Sequence[str]] = (),
 ) -> str:
     """The page: a line per operator, and a part for each that differs.
@@ -196,7 +191,7 @@ def render(
     )
 
 
-def diff_pages(found: Triage, remarks: Remarks = nothing) -> dict[str, str]:
+def diff_pages(found: Triage, remarks: Remarks) -> dict[str, str]:
     """The page of a diff for each operator that differs, of the first MOST_PAGES, by the name of its output.
 
     Each leads back to `PAGE`, which lies in the folder above.

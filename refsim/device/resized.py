@@ -22,7 +22,7 @@ def told(model: Model, recorded: Buffers, row: Row, right: PackedBuffer | None) 
         return row
     if not row.unfit:
         return _cut(graph, recorded, row, right)
-    node = next(n for n in graph.nodes if n.number == row.node)
+    node = graph.writer(row.node)
     desc = graph.bound.tensors[node.outputs[0]].desc
     if desc is None or recorded.unfit(row.value, desc):
         return row
@@ -40,7 +40,7 @@ def _cut(graph: Graph, recorded: Buffers, row: Row, right: PackedBuffer | None) 
     """The row of a buffer that was dumped with the sizes of the run, though its operator was not resized."""
     if right is None or row.run is None or row.run.same:
         return row
-    node = next(n for n in graph.nodes if n.number == row.node)
+    node = graph.writer(row.node)
     if not any(other is node and resize.keeps for other, resize in graph.misshaped()):
         source = _source(graph, node) if row.wrong and not row.cause else None
         told = f"stale rows: it may have read those of {source}, which is not resized"

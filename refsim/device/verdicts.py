@@ -108,8 +108,7 @@ class Triage:
         if v.row.alone is not None:
             return []
         graph = self.collected.model.graphs[v.row.delegate]
-        node = next(node for node in graph.nodes if node.number == v.row.node and node.outputs)
-        read = (number for number in node.reads if graph.tensors[number].data is None)
+        read = (number for number in graph.writer(v.row.node).reads if graph.tensors[number].data is None)
         return [
             name
             for name in dict.fromkeys(value_name(v.row.delegate, n) for n in read)

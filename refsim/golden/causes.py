@@ -115,6 +115,13 @@ def of_kernel(
     return KernelCauses(op, executor, len(wrong), len(sought), causes, name, apart)
 
 
+def likely(causes: Sequence[Cause]) -> Iterator[str]:
+    """The first causes of a case, a line for each, and how many more there are."""
+    yield from (f"likely cause: {cause}" for cause in causes[:MOST_CAUSES])
+    if len(causes) > MOST_CAUSES:
+        yield choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)
+
+
 def table_of(found: Sequence[KernelCauses]) -> list[tuple[str, ...]]:
     """One table for a page, its head first: what is wrong with each kernel."""
     rows = [("" if number else row.name, *cells) for row in found for number, cells in enumerate(row.rows)]

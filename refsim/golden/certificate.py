@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import refsim
-from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.html import rendered
-from refsim.golden.causes import MOST_CAUSES, table_of
+from refsim.golden.causes import likely, table_of
 from refsim.golden.certify import (
     KNOWN_DEFECT,
     LEGAL,
@@ -52,10 +51,7 @@ def what(row: Verdict) -> Iterator[str]:
         yield row.detail.unfit
     else:
         yield f"{row.detail.differing} differ; {'; '.join(row.detail.pattern)}"
-        causes = row.detail.causes
-        yield from (f"likely cause: {cause}" for cause in causes[:MOST_CAUSES])
-        if len(causes) > MOST_CAUSES:
-            yield choices.more(len(causes) - MOST_CAUSES, choices.IN_JSON)
+        yield from likely(row.detail.causes)
 
 
 def page(certificate: Certificate) -> str:

@@ -17,7 +17,6 @@ from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
 from refsim.exec.executor import OURS, YOURS, Executor
-from refsim.exec.factory import executor_named
 from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import DigestEntry, digest
@@ -55,11 +54,6 @@ class Checked:
 def fails(results: Sequence[Checked]) -> bool:
     """Whether a case is not as it must be on one of its executors."""
     return any(result.status not in ACCEPTED for result in results)
-
-
-def open_executors(names: list[str], threads: int = 1) -> dict[str, Executor]:
-    """Executor by name; raises what `executor_named` raises."""
-    return {name: executor_named(name, threads) for name in names}
 
 
 def check_entries(

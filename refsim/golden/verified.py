@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.bytediff.rank import Cause
-from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.result import MOST_SHOWN, Command, Comparison, Table, Text, rest
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
 from refsim.golden import verify as checks
-from refsim.golden.causes import MOST_CAUSES, KernelCauses, Runs, of_kernels
+from refsim.golden.causes import KernelCauses, Runs, likely, of_kernels
 from refsim.golden.chain import CHAINS
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.judge import KNOWN_DEFECT
@@ -65,9 +64,7 @@ class FailedCase:
             yield f"  the definition gives {self.digest[:16]}..., recorded is {self.recorded[:16]}..."
         if self.differing is not None:
             yield "; ".join((f"  {self.differing} differ", *self.pattern))
-        yield from (f"  likely cause: {cause}" for cause in self.causes[:MOST_CAUSES])
-        if len(self.causes) > MOST_CAUSES:
-            yield f"  {choices.more(len(self.causes) - MOST_CAUSES, choices.IN_JSON)}"
+        yield from (f"  {line}" for line in likely(self.causes))
         yield Command(f"  {shlex.join(['refsim', 'golden', 'verify', self.case, *rerun])}")
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from refsim.core.qmath import Profile
+from refsim.exec.factory import executor_named
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
-from refsim.golden.check import Checked, check_entries, check_entry, check_stored, open_executors
+from refsim.golden.check import Checked, check_entries, check_entry, check_stored
 from refsim.golden.store import Corpus, DigestEntry
 
 
@@ -19,7 +20,7 @@ class Checker:
     ) -> None:
         self.corpus = Corpus(root)
         self.profile = profile
-        self.executors = open_executors(executors, threads)
+        self.executors = {name: executor_named(name, threads) for name in executors}
         self._op = ""
         self._entries: dict[int, DigestEntry] = {}
         self._chains: dict[int, ChainEntry] = {}

@@ -170,6 +170,10 @@ class Graph:
         """Whether it is this graph, or a copy of it at other shapes."""
         return self is graph or self.bound is graph
 
+    def writer(self, number: int) -> Node:
+        """The node of this number that writes a value."""
+        return next(node for node in self.nodes if node.number == number and node.outputs)
+
     def check_count(self, inputs: Sequence[object]) -> None:
         """ShapeError unless there are as many inputs as the graph has."""
         if len(inputs) != len(self.inputs):
