@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from math import prod
 
 import numpy as np
 
 from refsim.aten.elementwise import GELU
 from refsim.aten.row import axis
-from refsim.core.launch import Launch
 from refsim_gpu.float_site import Launched, Row, Site
-from refsim_gpu.float_words import FUNCTION, FUNCTIONS, MAP_DIMS, REDUCE_DIMS, SOFTMAX
-from refsim_gpu.strided import LOCAL, ROW_GROUPS, Unfit, counted, dims, joined, reshaped
+from refsim_gpu.float_words import FUNCTIONS, MAP_DIMS, REDUCE_DIMS
+from refsim_gpu.strided import LOCAL, Unfit, a_group_each, counted, laid, reshaped
 
 
 def function(name: str, numbers: Callable[..., tuple[float, float]] = lambda: (0.0, 0.0)) -> Row:
@@ -23,16 +21,11 @@ def function(name: str, numbers: Callable[..., tuple[float, float]] = lambda: (0
         x, out = site.x, site.out()
         if x.view.shape != out.view.shape:
             raise Unfit(f"{list(x.view.shape)} to {list(out.view.shape)}")
-        count = prod(out.view.shape)
-        rows = joined(out.view.shape, [out.view, x.view], MAP_DIMS)
-        push, spec = FUNCTION
-        words = push.pack(
-            {}, **dims([(*row, 0) for row in rows], ("SIZE", "OUT", "A", "B"), MAP_DIMS),
-            OUT_AT=out.first, A_AT=x.first, B_AT=0, COUNT=count, P=np.float32(p), Q=np.float32(q),
-        )  # fmt: skip
-        constants = spec.pack({}, FUNCTION=FUNCTIONS[name], DIMS=len(rows))
-        desc = site.desc(out.key)
-        yield Launch("float/function", desc, constants, words, counted(count), (LOCAL, 1, 1)), (x,), out
+        words, rows = laid(MAP_DIMS, OUT=out, A=x)
+        words |= {f"B_{dim}": 0 for dim in (*range(MAP_DIMS), "AT")}
+        words |= {"P": np.float32(p), "Q": np.float32(q)}
+        size = counted(words["COUNT"])
+        yield site.launched("function", out, (x,), size, words, FUNCTION=FUNCTIONS[name], DIMS=rows)
 
     return row
 
@@ -60,24 +53,14 @@ def _softmax(site: Site, logarithm: bool) -> Iterator[Launched]:
     whole = (x.view, out.view) if rank else (x.view.reshape(1), reshaped(out.view, (1,)))
     packed = not place.buffer and rank - 1 - at == place.packed
     first = tuple(0 if d == at else slice(None) for d in range(max(rank, 1)))
-    left, made = (view[first] for view in whole)
-    rows, count = joined(left.shape, [made, left], REDUCE_DIMS), prod(left.shape)
-    push, spec = SOFTMAX
-    words = push.pack(
-        {}, **dims(rows, ("SIZE", "OUT", "A"), REDUCE_DIMS), OUT_AT=out.first, A_AT=x.first, COUNT=count,
-        LENGTH=whole[0].shape[at], OUT_STEP=whole[1].strides[at] // 4, A_STEP=whole[0].strides[at] // 4,
+    words, rows = laid(REDUCE_DIMS, OUT=out.viewed(whole[1][first]), A=x.viewed(whole[0][first]))
+    words |= {
+        "LENGTH": whole[0].shape[at], "OUT_STEP": whole[1].strides[at] // 4, "A_STEP": whole[0].strides[at] // 4,
+    }  # fmt: skip
+    yield site.launched(
+        "softmax", out, (x,), a_group_each(words["COUNT"]), words, LOGARITHM=logarithm, BY_TEXELS=packed,
+        BOUNDED=packed or place.buffer, FINITE=not packed, LANES=LOCAL, DIMS=rows,
     )  # fmt: skip
-    constants = spec.pack(
-        {},
-        LOGARITHM=logarithm,
-        BY_TEXELS=packed,
-        BOUNDED=packed or place.buffer,
-        FINITE=not packed,
-        LANES=LOCAL,
-        DIMS=len(rows),
-    )
-    size = (LOCAL * min(count, ROW_GROUPS), -(-count // ROW_GROUPS), 1)
-    yield Launch("float/softmax", site.desc(out.key), constants, words, size, (LOCAL, 1, 1)), (x,), out
 
 
 ROWS: dict[str, Row] = {

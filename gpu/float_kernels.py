@@ -29,8 +29,8 @@ from refsim_gpu import float_norms as norms
 from refsim_gpu import float_products as products
 from refsim_gpu import word_kernels as words
 from refsim_gpu.float_site import Launched, Row, Site
-from refsim_gpu.float_words import BILINEAR, HOW, POOL, REDUCE, REDUCE_DIMS
-from refsim_gpu.strided import LOCAL, Unfit, counted, dims, joined, reshaped
+from refsim_gpu.float_words import GATHER, HOW, REDUCE_DIMS
+from refsim_gpu.strided import Unfit, counted, image_strides, in_space, laid, reshaped
 
 
 def launches(site: Site) -> list[Launched] | str:
@@ -186,18 +186,11 @@ def _bilinear(site: Site) -> Iterator[Launched]:
     if lead != others or given_sizes(x.view, size, scales) != (oh, ow):
         raise Unfit(f"{list(x.view.shape)} to {list(out.view.shape)}")
     step_h, step_w = steps(x.view, (oh, ow), None, align)
-    strides = {
-        f"{name}_{dim}_STRIDE": step // 4
-        for name, operand in (("OUT", out), ("X", x))
-        for dim, step in zip("NCHW", operand.view.strides, strict=True)
-    }
-    desc, count = site.desc(out.key), prod(out.view.shape)
-    push, spec = BILINEAR
-    words = push.pack(
-        {}, OUT_W=ow, OUT_H=oh, OUT_C=lead[1], X_W=xw, X_H=xh, **strides, COUNT=count, STEP_H=step_h, STEP_W=step_w
-    )  # fmt: skip
-    constants = spec.pack({}, ALIGN=bool(align), CHANNELS_FIRST=desc.layout.inner == C)
-    yield Launch("float/bilinear", desc, constants, words, counted(count), (LOCAL, 1, 1)), (x,), out
+    words: dict[str, Any] = image_strides(OUT=out.view, X=x.view)
+    words |= {"OUT_W": ow, "OUT_H": oh, "OUT_C": lead[1], "X_W": xw, "X_H": xh}
+    words |= {"COUNT": prod(out.view.shape), "STEP_H": step_h, "STEP_W": step_w}
+    channels_first, size = site.desc(out.key).layout.inner == C, counted(words["COUNT"])
+    yield site.launched("bilinear", out, (x,), size, words, ALIGN=bool(align), CHANNELS_FIRST=channels_first)
 
 
 # --- reductions -------------------------------------------------------------------------------------------
@@ -242,19 +235,15 @@ def _reduced(site: Site, axes: Sequence[int], how: str | None, divide: bool) -> 
     first, *inner = dealt_and_whole(axes) if len(axes) == 2 else axes
     kept = [d for d in range(x.view.ndim) if d not in axes]
     left = x.view[tuple(slice(None) if d in kept else 0 for d in range(x.view.ndim))]
-    rows = joined(left.shape, [reshaped(out.view, left.shape), left], REDUCE_DIMS)
+    words, rows = laid(REDUCE_DIMS, OUT=out.viewed(reshaped(out.view, left.shape)), A=x.viewed(left))
     sizes, steps = x.view.shape, [stride // 4 for stride in x.view.strides]
-    count = prod(sizes[d] for d in axes)
-    push, spec = REDUCE
-    words = push.pack(
-        {}, **dims(rows, ("SIZE", "OUT", "A"), REDUCE_DIMS), OUT_AT=out.first, A_AT=x.first, COUNT=prod(left.shape),
-        LENGTH=sizes[first], STEP=steps[first],
-        INNER_LENGTH=sizes[inner[0]] if inner else 1, INNER_STEP=steps[inner[0]] if inner else 0,
-        DIVISOR=np.float32(count if divide else 0),
-    )  # fmt: skip
-    constants = spec.pack({}, HOW=HOW[how or _order(site, axes)], DIMS=len(rows))
-    desc, size = site.desc(out.key), counted(prod(left.shape))
-    yield Launch("float/reduce", desc, constants, words, size, (LOCAL, 1, 1)), (x,), out
+    words |= {
+        "LENGTH": sizes[first], "STEP": steps[first],
+        "INNER_LENGTH": sizes[inner[0]] if inner else 1, "INNER_STEP": steps[inner[0]] if inner else 0,
+        "DIVISOR": np.float32(prod(sizes[d] for d in axes) if divide else 0),
+    }  # fmt: skip
+    order, size = HOW[how or _order(site, axes)], counted(words["COUNT"])
+    yield site.launched("reduce", out, (x,), size, words, HOW=order, DIMS=rows)
 
 
 # --- pools ------------------------------------------------------------------------------------------------
@@ -290,39 +279,33 @@ def pool(parameters: Callable[..., Any], average: bool) -> Row:
             bool(ceil),
         )
         (ow, oh, oc, n), (xw, xh, _, _) = desc.sizes_whcn, source.sizes_whcn
-        strides = {
+        words: dict[str, Any] = {
             f"{name}_{dim}_STRIDE": step
             for name, tensor in (("OUT", desc), ("X", source))
             for dim, step in zip("WHCN", tensor.strides_whcn, strict=True)
         }
-        fields = {
-            "KERNEL": window.kernel,
-            "STRIDE": window.stride,
-            "PAD": window.padding,
-            "DILATION": window.dilation,
-        }
-        fields["EDGE"] = window.padding if with_padding else (0, 0)
-        given = {
-            f"{name}_{dim}": v for name, pair in fields.items() for dim, v in zip("HW", pair, strict=True)
-        }
-        push, spec = POOL
-        words = push.pack(
-            {}, OUT_W=ow, OUT_H=oh, OUT_C=oc, X_W=xw, X_H=xh, **strides, **given, DIVISOR=np.float32(divisor or 0)
+        words |= in_space(
+            KERNEL=window.kernel, STRIDE=window.stride, PAD=window.padding, DILATION=window.dilation,
+            EDGE=window.padding if with_padding else (0, 0),
         )  # fmt: skip
+        words |= {
+            "OUT_W": ow,
+            "OUT_H": oh,
+            "OUT_C": oc,
+            "X_W": xw,
+            "X_H": xh,
+            "DIVISOR": np.float32(divisor or 0),
+        }
         channels_first = desc.layout.inner == C
         size = (oc * ow, oh, n) if channels_first else (ow * oh, oc, n)
-        constants = spec.pack({}, AVERAGE=average, CHANNELS_FIRST=channels_first)
-        yield Launch("float/pool", desc, constants, words, size, (LOCAL, 1, 1)), (x,), out
+        yield site.launched("pool", out, (x,), size, words, AVERAGE=average, CHANNELS_FIRST=channels_first)
 
     return row
 
 
-#: The kernel that takes the elements at places that another tensor names, and how many there are to choose from.
-GATHER = "float/gather"
-
-
-def gather_length(launch: Launch) -> int:
-    return launch.push[words.GATHER[0].at["LENGTH"]]
+def chosen_among(launch: Launch) -> int | None:
+    """How many elements there are of which a launch takes those at places that its second tensor names; else None."""
+    return launch.push[GATHER[0].at["LENGTH"]] if launch.shader == "float/gather" else None
 
 
 #: By ATen's name without namespace, of every overload or of one. A name of several blanks is several.

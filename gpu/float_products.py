@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 
 from refsim.aten.convolution import order_of
-from refsim.core.launch import Launch
 from refsim.core.layout import C
 from refsim_gpu.float_site import Launched, Row, Site
-from refsim_gpu.float_words import CONVOLUTION, PRODUCT, PRODUCT_DIMS
-from refsim_gpu.strided import LOCAL, Operand, Unfit, counted, dims, joined, reshaped
+from refsim_gpu.float_words import PRODUCT_DIMS
+from refsim_gpu.strided import Operand, Unfit, counted, image_strides, in_space, laid, reshaped
 
 # --- products of matrices ---------------------------------------------------------------------------------
 
@@ -55,20 +54,12 @@ def _product(site: Site, a: Operand, b: Operand, bias: Operand | None) -> Launch
     lead = np.broadcast_shapes(a.view.shape[:-2], b.view.shape[:-2])
     if length != rows or (*lead, m, n) != shape:
         raise Unfit(f"{list(a.view.shape)} times {list(b.view.shape)} for {list(shape)}")
-    c = bias or out
-    views = [out.view, *(np.broadcast_to(v, shape) for v in (a.view[..., :1], b.view[..., :1, :], c.view))]
-    push, spec = PRODUCT
-    left = joined(shape, views, PRODUCT_DIMS)
-    words = push.pack(
-        {}, **dims(left, ("SIZE", "OUT", "A", "B", "C"), PRODUCT_DIMS),
-        OUT_AT=out.first, A_AT=a.first, B_AT=b.first, C_AT=c.first if bias else 0, COUNT=prod(shape), LENGTH=length,
-        A_STEP=a.view.strides[-1] // 4, B_STEP=b.view.strides[-2] // 4,
-    )  # fmt: skip
-    constants = spec.pack({}, BIAS=bias is not None, DIMS=len(left))
-    launch = Launch(
-        "float/product", site.desc(out.key), constants, words, counted(prod(shape)), (LOCAL, 1, 1)
-    )
-    return launch, (a, b, bias or a), out
+    firsts = zip((a, b, bias or out), (a.view[..., :1], b.view[..., :1, :], (bias or out).view), strict=True)
+    left, right, more = (operand.viewed(np.broadcast_to(view, shape)) for operand, view in firsts)
+    words, dims = laid(PRODUCT_DIMS, OUT=out, A=left, B=right, C=more)
+    words |= {"LENGTH": length, "A_STEP": a.view.strides[-1] // 4, "B_STEP": b.view.strides[-2] // 4}
+    reads, size = (a, b, bias or a), counted(words["COUNT"])
+    return site.launched("product", out, reads, size, words, BIAS=bias is not None, DIMS=dims)
 
 
 # --- convolutions -----------------------------------------------------------------------------------------
@@ -100,34 +91,22 @@ def convolution(parameters: Callable[..., Any]) -> Row:
         if bias is not None and oc > 1 and bias.view.strides != (4,):
             raise Unfit("a bias whose elements lie apart")
         block, bias_first = order_of(site.graph.place(site.node), weight.view.shape, stride, dilation, groups)
-        places, images = site.desc(out.key), [_image(operand.view) for operand in (out, x, weight)]
-        strides = {
-            f"{name}_{dim}_STRIDE": step // 4
-            for name, view in zip(("OUT", "X", "WEIGHT"), images, strict=True)
-            for dim, step in zip("NCHW", view.strides, strict=True)
-        }
-        pairs = {
-            "KERNEL": (images[2].shape[2:], 1), "STRIDE": (stride, 1), "PAD": (padding, 0), "DILATION": (dilation, 1),
-        }  # fmt: skip
-        each = {
-            f"{name}_{dim}": value
-            for name, (pair, none) in pairs.items()
-            for dim, value in zip("HW", (none, *pair)[-2:], strict=True)
-        }
-        push, spec = CONVOLUTION
+        images = [_image(operand.view) for operand in (out, x, weight)]
+        words: dict[str, Any] = image_strides(**dict(zip(("OUT", "X", "WEIGHT"), images, strict=True)))
+        words |= in_space(
+            KERNEL=images[2].shape[2:], STRIDE=(1, *stride)[-2:], PAD=(0, *padding)[-2:], DILATION=(1, *dilation)[-2:],
+        )  # fmt: skip
         (_, _, oh, ow), (_, _, xh, xw) = images[0].shape, images[1].shape
-        words = push.pack(
-            {}, OUT_W=ow, OUT_H=oh, OUT_C=oc, X_W=xw, X_H=xh, **strides, **each, COUNT=prod(out.view.shape),
-            GROUP_IN=ic, GROUP_OUT=oc // groups, BLOCK=block,
-            LOW=_bound(low, -inf), HIGH=_bound(high, inf),
+        words |= {
+            "OUT_W": ow, "OUT_H": oh, "OUT_C": oc, "X_W": xw, "X_H": xh, "COUNT": prod(out.view.shape),
+            "GROUP_IN": ic, "GROUP_OUT": oc // groups, "BLOCK": block,
+            "LOW": _bound(low, -inf), "HIGH": _bound(high, inf),
+        }  # fmt: skip
+        yield site.launched(
+            "convolution", out, (x, weight, bias or weight), counted(words["COUNT"]), words, BIAS=bias is not None,
+            BIAS_FIRST=bias_first, CLAMP=(low, high) != (None, None),
+            CHANNELS_FIRST=site.desc(out.key).layout.inner == C,
         )  # fmt: skip
-        constants = spec.pack(
-            {}, BIAS=bias is not None, BIAS_FIRST=bias_first, CLAMP=(low, high) != (None, None),
-            CHANNELS_FIRST=places.layout.inner == C,
-        )  # fmt: skip
-        size = counted(prod(out.view.shape))
-        launch = Launch("float/convolution", places, constants, words, size, (LOCAL, 1, 1))
-        yield launch, (x, weight, bias or weight), out
 
     return row
 

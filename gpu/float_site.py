@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from refsim.core.launch import Launch
+from refsim.core.launch import Launch, Triple
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
-from refsim_gpu.strided import Operand, Unfit, map_launch, placed, reshaped
+from refsim_gpu.float_words import MAP_DIMS, OPS, ROWS
+from refsim_gpu.strided import LOCAL, Operand, Unfit, counted, laid, placed, reshaped
 
 #: What an element may be that takes a word: a bool is 0 or 1.
 WORDS = tuple(np.dtype(kind) for kind in (np.float32, np.int32, np.bool_))
+#: Push words by name.
+Words = Mapping[str, Any]
 #: A launch, and the tensors and numbers that it reads.
 Launched = tuple[Launch, tuple[Operand, ...], Operand]
 
@@ -92,8 +95,20 @@ class Site:
     def mapped(
         self, out: Operand, op: str, a: Operand, b: Operand | None = None, p: float = 0.0, q: float = 0.0
     ) -> Launched:
-        launch = map_launch(self.desc(out.key), out, op, a, b, p, q)
-        return launch, (a, b or a), out
+        """The launch that makes the elements of ``out`` of those of ``a``, or of two tensors that broadcast."""
+        shape, reads = out.view.shape, (a, b or a)
+        left, right = (operand.viewed(np.broadcast_to(operand.view, shape)) for operand in reads)
+        words, rows = laid(MAP_DIMS, OUT=out, A=left, B=right)
+        words |= {"P": np.float32(p), "Q": np.float32(q)}
+        return self.launched("map", out, reads, counted(words["COUNT"]), words, OP=OPS[op], DIMS=rows)
+
+    def launched(
+        self, name: str, out: Operand, reads: Sequence[Operand], size: Triple, words: Words, **constants: Any
+    ) -> Launched:
+        """The launch of a kernel of shaders/float, with its push words and its specialization words by name."""
+        (push, spec), shader = ROWS[f"float/{name}"], f"float/{name}"
+        packed = spec.pack({}, **constants), push.pack({}, **words)
+        return Launch(shader, self.desc(out.key), *packed, size, (LOCAL, 1, 1)), tuple(reads), out
 
 
 Row = Callable[[Site], Iterator[Launched]]

@@ -149,10 +149,9 @@ class Plan:
     def _note_places(self) -> None:
         for number, jobs in self._jobs.items():
             for job in jobs:
-                if job.launch.shader == float_kernels.GATHER:
-                    places, length = job.inputs[1], float_kernels.gather_length(job.launch)
-                    if isinstance(places, int):
-                        self.places.setdefault(places, []).append((self.graph.nodes[number], length))
+                length = float_kernels.chosen_among(job.launch)
+                if length is not None and isinstance(places := job.inputs[1], int):
+                    self.places.setdefault(places, []).append((self.graph.nodes[number], length))
 
     def _plain(self) -> Iterator[int]:
         """Floats that come in or go out and that nobody watches: they lie as the caller's arrays do."""

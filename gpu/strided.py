@@ -13,9 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
-from refsim_gpu.float_words import MAP, MAP_DIMS, OPS, REDUCE_DIMS
 
 #: Invocations of a workgroup, and along x of a whole grid: a multiple of it that every device takes.
 LOCAL, ROW = 64, 1 << 20
@@ -92,31 +90,43 @@ def joined(shape: Sequence[int], operands: Sequence[np.ndarray], most: int) -> l
     return found
 
 
-def dims(rows: Sequence[tuple[int, ...]], names: Sequence[str], most: int) -> dict[str, int]:
-    """The push words of `joined`: sizes, then each operand's strides."""
-    padded = [*rows, *[(1, *[0] * (len(names) - 1))] * (most - len(rows))]
-    return {f"{name}_{dim}": row[at] for at, name in enumerate(names) for dim, row in enumerate(padded)}
+def a_group_each(count: int) -> tuple[int, int, int]:
+    """The global size of a kernel that computes one row a workgroup."""
+    return (LOCAL * min(count, ROW_GROUPS), -(-count // ROW_GROUPS), 1)
+
+
+def laid(most: int, **operands: Operand) -> tuple[dict[str, Any], int]:
+    """The push words of operands of one shape, the first one's, and the dims that are left: at most ``most``.
+
+    Sizes, each operand's strides, where it begins, and how many elements there are.
+    """
+    views = [operand.view for operand in operands.values()]
+    shape = views[0].shape
+    rows = joined(shape, views, most)
+    padded = [*rows, *[(1, *[0] * len(views))] * (most - len(rows))]
+    words: dict[str, Any] = {
+        f"{name}_{dim}": row[at]
+        for at, name in enumerate(("SIZE", *operands))
+        for dim, row in enumerate(padded)
+    }
+    words |= {f"{name}_AT": operand.first for name, operand in operands.items()}
+    return words | {"COUNT": prod(shape)}, len(rows)
+
+
+def image_strides(**views: np.ndarray) -> dict[str, int]:
+    """The push words of images' strides; dims that a view lacks behind its own have none."""
+    return {
+        f"{name}_{dim}_STRIDE": step // 4
+        for name, view in views.items()
+        for dim, step in zip("NCHW", (*view.strides, 0, 0), strict=False)
+    }
+
+
+def in_space(**pairs: Sequence[int]) -> dict[str, int]:
+    """The push words of numbers that there are for rows and for columns."""
+    return {f"{name}_{dim}": one for name, pair in pairs.items() for dim, one in zip("HW", pair, strict=True)}
 
 
 def counted(count: int) -> tuple[int, int, int]:
     """The global size of a kernel that computes one element an invocation."""
     return (min(count, ROW), -(-count // ROW), 1)
-
-
-def map_launch(
-    desc: TensorDesc, out: Operand, op: str, a: Operand, b: Operand | None = None, p: float = 0.0, q: float = 0.0
-) -> Launch:  # fmt: skip
-    """The launch that makes the elements of ``out`` of those of ``a``, or of two tensors that broadcast."""
-    push, spec = MAP
-    shape = out.view.shape
-    views = [np.broadcast_to(each.view, shape) for each in (a, b or a)]
-    rows = joined(shape, [out.view, *views], MAP_DIMS)
-    words = push.pack(
-        {}, **dims(rows, ("SIZE", "OUT", "A", "B"), MAP_DIMS),
-        OUT_AT=out.first, A_AT=a.first, B_AT=(b or a).first, COUNT=prod(shape), P=np.float32(p), Q=np.float32(q),
-    )  # fmt: skip
-    constants = spec.pack({}, OP=OPS[op], DIMS=len(rows))
-    return Launch("float/map", desc, constants, words, counted(prod(shape)), (LOCAL, 1, 1))
-
-
-__all__ = ["REDUCE_DIMS", "Operand", "Unfit", "counted", "dims", "joined", "map_launch", "placed", "reshaped"]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from refsim.aten.row import axis
-from refsim.core.launch import Launch
 from refsim.graph.graph import Ref
 from refsim_gpu.float_site import WORDS, Launched, Row, Site
-from refsim_gpu.float_words import CHOOSE, CHOOSE_DIMS, GATHER, MAP_DIMS
-from refsim_gpu.strided import LOCAL, Operand, Unfit, counted, dims, joined
+from refsim_gpu.float_words import CHOOSE_DIMS, MAP_DIMS
+from refsim_gpu.strided import Unfit, counted, laid
 
 BOOL, INT, FLOAT = (np.dtype(kind) for kind in (np.bool_, np.int32, np.float32))
 #: How far two floats may be apart that ET-VK's shader takes for equal.
@@ -74,19 +72,9 @@ def chosen(site: Site) -> Iterator[Launched]:
     out = site.tensor(Ref(site.node.outputs[0]), *WORDS)
     a, b = (site.tensor(arg, site.dtype(out.key)) for arg in args)
     c, shape = site.tensor(condition, BOOL), out.view.shape
-    views = [out.view, *(np.broadcast_to(operand.view, shape) for operand in (a, b, c))]
-    rows = joined(shape, views, CHOOSE_DIMS)
-    push, spec = CHOOSE
-    words = push.pack(
-        {}, **dims(rows, ("SIZE", "OUT", "A", "B", "C"), CHOOSE_DIMS),
-        OUT_AT=out.first, A_AT=a.first, B_AT=b.first, C_AT=c.first, COUNT=prod(shape),
-    )  # fmt: skip
-    desc, size = site.desc(out.key), counted(prod(shape))
-    yield (
-        Launch("float/choose", desc, spec.pack({}, DIMS=len(rows)), words, size, (LOCAL, 1, 1)),
-        (a, b, c),
-        out,
-    )
+    one, other, which = (operand.viewed(np.broadcast_to(operand.view, shape)) for operand in (a, b, c))
+    words, rows = laid(CHOOSE_DIMS, OUT=out, A=one, B=other, C=which)
+    yield site.launched("choose", out, (a, b, c), counted(words["COUNT"]), words, DIMS=rows)
 
 
 # --- indices ----------------------------------------------------------------------------------------------
@@ -109,15 +97,9 @@ def gathered(site: Site, x_arg: Any, places_arg: Any, dim: int) -> Launched:
     held, length = site.constants.get(places.key), x.view.shape[at]
     if held is not None and ((held < -length) | (held >= length)).any():
         raise Unfit("an index is out of range")  # the host says which
-    rows = joined(shape, [out.view, rest, along], MAP_DIMS)
-    push, spec = GATHER
-    words = push.pack(
-        {}, **dims(rows, ("SIZE", "OUT", "A", "B"), MAP_DIMS), OUT_AT=out.first, A_AT=x.first, B_AT=places.first,
-        COUNT=prod(shape), LENGTH=length, STEP=steps[at] // 4,
-    )  # fmt: skip
-    desc, size = site.desc(out.key), counted(prod(shape))
-    launch = Launch("float/gather", desc, spec.pack({}, DIMS=len(rows)), words, size, (LOCAL, 1, 1))
-    return launch, (x, Operand(places.key, places.whole, places.view)), out
+    words, rows = laid(MAP_DIMS, OUT=out, A=x.viewed(rest), B=places.viewed(along))
+    words |= {"LENGTH": length, "STEP": steps[at] // 4}
+    return site.launched("gather", out, (x, places), counted(words["COUNT"]), words, DIMS=rows)
 
 
 def index(site: Site) -> Iterator[Launched]:
