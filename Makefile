@@ -7,6 +7,8 @@ WORKERS ?= 2
 
 RUN := $(VENV)/bin/python -m
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# tests start many processes, and each would compile refsim's sources anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all lint docs dist bench mutants mutants-random clean gpu-if-possible
