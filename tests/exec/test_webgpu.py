@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -65,15 +66,25 @@ def bits(found: list[np.ndarray]) -> list[bytes]:
     return [array.tobytes() for array in found]
 
 
-@pytest.mark.parametrize("case", RECORDED)
-def test_the_recorded_bits(case: str) -> None:
-    assert bits(model(case).run(arrays(case, "in"))) == bits(arrays(case, "out"))
+def each(cases: Iterable[str]) -> pytest.MarkDecorator:
+    """Cases of an operator in one test: there are many, of milliseconds each."""
+    held: dict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        held[case.partition("_")[0]].append(case)
+    return pytest.mark.parametrize("cases", held.values(), ids=held)
 
 
-@pytest.mark.parametrize("case", [name for name in RECORDED if not name.startswith(OWN)])
-def test_the_bits_of_an_h200(case: str) -> None:
-    recorded = arrays(case, "h200_out") or arrays(case, "out")
-    assert bits(model(case, PROFILES["nvidia"]).run(arrays(case, "in"))) == bits(recorded)
+@each(RECORDED)
+def test_the_recorded_bits(cases: list[str]) -> None:
+    for case in cases:
+        assert bits(model(case).run(arrays(case, "in"))) == bits(arrays(case, "out")), case
+
+
+@each(name for name in RECORDED if not name.startswith(OWN))
+def test_the_bits_of_an_h200(cases: list[str]) -> None:
+    for case in cases:
+        recorded = arrays(case, "h200_out") or arrays(case, "out")
+        assert bits(model(case, PROFILES["nvidia"]).run(arrays(case, "in"))) == bits(recorded), case
 
 
 def test_an_h200_fuses_some_additions() -> None:
@@ -81,11 +92,12 @@ def test_an_h200_fuses_some_additions() -> None:
     assert len(RECORDED) == 168 and len(apart) >= 5
 
 
-@pytest.mark.parametrize("case", RECORDED)
-def test_what_loaded_has_no_error_and_what_is_misread_is_told(case: str) -> None:
-    found = check_bytes(RECORDED[case][f"{case}.pte"], case, "webgpu")
-    assert not [finding for finding in found if finding.level is Level.ERROR]
-    assert any(finding.rule == "scalar-type" for finding in found) == (case in MISREAD)
+@each(RECORDED)
+def test_what_loaded_has_no_error_and_what_is_misread_is_told(cases: list[str]) -> None:
+    for case in cases:
+        found = check_bytes(RECORDED[case][f"{case}.pte"], case, "webgpu")
+        assert not [finding for finding in found if finding.level is Level.ERROR], case
+        assert any(finding.rule == "scalar-type" for finding in found) == (case in MISREAD), case
 
 
 def test_floats_beyond_int_are_noted_and_explained() -> None:

@@ -50,7 +50,9 @@ def kernel(step: ModuleDispatch) -> RecordedKernel:
 
 
 def each(found: list[tuple[Recording, Call]]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize(("recording", "call"), found, ids=[recording.id for recording, _ in found])
+    """All recordings of an operator in one test: there are hundreds, of milliseconds each."""
+    held = {op: [row for row in found if row[0].op == op] for op in sorted({row.op for row, _ in found})}
+    return pytest.mark.parametrize("found", held.values(), ids=held)
 
 
 def test_recordings_bind() -> None:
@@ -59,44 +61,50 @@ def test_recordings_bind() -> None:
 
 
 @each(CALLS)
-def test_kernels_and_sizes_are_those_recorded(recording: Recording, call: Call) -> None:
-    steps = module_call.dispatches(call, Host(HostFeatures(float_images=bool(images(recording)))))
-    recorded = [entry for entry in recording.kernels if "nchw" not in entry.shader]
-    assert [kernel(step) for step in steps] == recorded
+def test_kernels_and_sizes_are_those_recorded(found: list[tuple[Recording, Call]]) -> None:
+    for recording, call in found:
+        steps = module_call.dispatches(call, Host(HostFeatures(float_images=bool(images(recording)))))
+        recorded = [entry for entry in recording.kernels if "nchw" not in entry.shader]
+        assert [kernel(step) for step in steps] == recorded, recording.id
 
 
 @each([(recording, call) for recording, call in CALLS if call.out.is_int8])
-def test_the_output_is_staged_as_recorded(recording: Recording, call: Call) -> None:
+def test_the_output_is_staged_as_recorded(found: list[tuple[Recording, Call]]) -> None:
     op = OPS["int8x4_to_nchw"]
-    (step,) = module_call.dispatches(op.bind(op.params(), {"x": call.out}, {}, "4W"))
-    assert kernel(step) in recording.kernels
+    for recording, call in found:
+        (step,) = module_call.dispatches(op.bind(op.params(), {"x": call.out}, {}, "4W"))
+        assert kernel(step) in recording.kernels, recording.id
 
 
 @each(CALLS)
-def test_layouts_are_those_recorded(recording: Recording, call: Call) -> None:
-    for name, recorded in recording.layouts.items():
-        desc = call.tensors[name]
-        count = len(desc.shape)
-        assert tensor.hashed(desc, name in images(recording)) == int(recorded["hashed_layout"], 16)
-        assert [count - 1 - dim for dim in reversed(tensor.dim_order(desc))] == recorded["dim_order"]
-        if name not in images(recording):
-            assert list(reversed(tensor.strides(desc))) == recorded["strides"]
-            assert desc.buffer_numel == prod(recorded["padded_sizes"])
+def test_layouts_are_those_recorded(found: list[tuple[Recording, Call]]) -> None:
+    for recording, call in found:
+        for name, recorded in recording.layouts.items():
+            desc, told = call.tensors[name], (recording.id, name)
+            count = len(desc.shape)
+            assert tensor.hashed(desc, name in images(recording)) == int(recorded["hashed_layout"], 16), told
+            assert [count - 1 - dim for dim in reversed(tensor.dim_order(desc))] == recorded["dim_order"], (
+                told
+            )
+            if name not in images(recording):
+                assert list(reversed(tensor.strides(desc))) == recorded["strides"], told
+                assert desc.buffer_numel == prod(recorded["padded_sizes"]), told
 
 
 @each([(recording, call) for recording, call in CALLS if recording.scratch_layout])
-def test_the_scratch_tensor_is_the_one_recorded(recording: Recording, call: Call) -> None:
+def test_the_scratch_tensor_is_the_one_recorded(found: list[tuple[Recording, Call]]) -> None:
     """It has three dims; the output of refsim's operator has a batch too."""
-    recorded = recording.scratch_layout
-    assert recorded is not None
-    im2col, pointwise = module_call.dispatches(call)
-    scratch = im2col.binds[0].desc
-    assert isinstance(scratch, TensorDesc)
-    assert (im2col.binds[0].buffer, im2col.binds[0].writes) == ("scratch", True)
-    assert (pointwise.binds[1].buffer, pointwise.binds[1].desc) == ("scratch", scratch)
-    assert list(scratch.shape) == recorded["sizes"]
-    assert list(reversed(tensor.strides(scratch))) == recorded["strides"]
-    assert tensor.hashed(scratch) == int(recorded["hashed_layout"], 16)
+    for recording, call in found:
+        recorded = recording.scratch_layout
+        assert recorded is not None
+        im2col, pointwise = module_call.dispatches(call)
+        scratch = im2col.binds[0].desc
+        assert isinstance(scratch, TensorDesc)
+        assert (im2col.binds[0].buffer, im2col.binds[0].writes) == ("scratch", True), recording.id
+        assert (pointwise.binds[1].buffer, pointwise.binds[1].desc) == ("scratch", scratch), recording.id
+        assert list(scratch.shape) == recorded["sizes"], recording.id
+        assert list(reversed(tensor.strides(scratch))) == recorded["strides"], recording.id
+        assert tensor.hashed(scratch) == int(recorded["hashed_layout"], 16), recording.id
 
 
 def test_the_module_that_a_device_and_a_folder_allow() -> None:

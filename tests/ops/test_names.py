@@ -39,9 +39,14 @@ def docstrings(tree: ast.AST) -> set[int]:
     }
 
 
-def named(path: str) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def trees() -> dict[str, ast.Module]:
+    """The code of each file."""
+    return {path: ast.parse((ROOT / path).read_text()) for path in (*sources(), *DATA)}
+
+
+def named(path: str, tree: ast.Module) -> Iterator[str]:
     """Places where a string of the code holds an operator's name."""
-    tree = ast.parse((ROOT / path).read_text())
     spared = docstrings(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in spared:
@@ -49,9 +54,8 @@ def named(path: str) -> Iterator[str]:
                 yield f"{path}:{node.lineno}: {match.group()}"
 
 
-@pytest.mark.parametrize("path", sources())
-def test_no_operator_is_named(path: str) -> None:
-    found = list(named(path))
+def test_no_operator_is_named(trees: dict[str, ast.Module]) -> None:
+    found = [place for path, tree in trees.items() if path not in DATA for place in named(path, tree)]
     assert not found, "\n".join(found)
 
 
@@ -63,11 +67,10 @@ def about_a_name(node: ast.AST) -> bool:
     return (isinstance(of, ast.Name) and of.id == "op") or (isinstance(of, ast.Attribute) and of.attr == "op")
 
 
-@pytest.mark.parametrize("path", [*sources(), *DATA])
-def test_no_part_of_a_name_decides(path: str) -> None:
+def test_no_part_of_a_name_decides(trees: dict[str, ast.Module]) -> None:
     """Names of operators are printed and looked up; they are not compared with anything, nor taken apart."""
     parts = ("startswith", "endswith", "removeprefix", "removesuffix", "split", "partition")
-    for node in ast.walk(ast.parse((ROOT / path).read_text())):
+    for path, node in ((path, node) for path, tree in trees.items() for node in ast.walk(tree)):
         compared = isinstance(node, ast.Compare) and any(map(about_a_name, (node.left, *node.comparators)))
         taken_apart = isinstance(node, ast.Attribute) and node.attr in parts and about_a_name(node.value)
         assert not (compared or taken_apart), f"{path}:{node.lineno}: {ast.unparse(node)}"

@@ -37,6 +37,12 @@ def each(recordings: list[Recording]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("recording", recordings, ids=lambda r: r.id)
 
 
+def each_operator(recordings: list[Recording]) -> pytest.MarkDecorator:
+    """All recordings of an operator in one test: there are hundreds, of milliseconds each."""
+    held = {op: [r for r in recordings if r.op == op] for op in sorted({r.op for r in recordings})}
+    return pytest.mark.parametrize("recordings", held.values(), ids=held)
+
+
 def both(recording: Recording, target: Target | None = None) -> tuple[BoundCase, PackedBuffer]:
     """The recorded call with its inputs, and its output by definition, which the emulated kernel confirms."""
     call, inputs = recording.call(target), recording.inputs()
@@ -67,11 +73,12 @@ def test_there_are_recordings_of_everything() -> None:
     assert len(same) == 462
 
 
-@each(same)
-def test_same_bytes(recording: Recording) -> None:
-    bound, ours = both(recording)
-    places = recording.differences(ours, recording.raw, bound.call)
-    assert not places.size, f"{places.size} bytes differ, first at byte {places[0]}"
+@each_operator(same)
+def test_same_bytes(recordings: list[Recording]) -> None:
+    for recording in recordings:
+        bound, ours = both(recording)
+        places = recording.differences(ours, recording.raw, bound.call)
+        assert not places.size, f"{recording.id}: {places.size} bytes differ, first at byte {places[0]}"
 
 
 # --- the ones that differ, by cause ----------------------------------------------------------------------
@@ -182,35 +189,38 @@ def test_every_cause_is_explained_and_used() -> None:
 # --- what the device says about its bytes ----------------------------------------------------------------
 
 
-@each(masked)
-def test_defined_bytes_were_written(recording: Recording) -> None:
+@each_operator(masked)
+def test_defined_bytes_were_written(recordings: list[Recording]) -> None:
     """We never hold a device to a byte that it did not write, nor excuse an element."""
-    call = recording.call()
-    assert recording.mask is not None
-    mask = recording.mask[: call.out.nbytes]
-    defined = call.device_defined()
-    assert not (defined & ~(mask & WRITTEN).astype(bool)).any()
-    kinds = byte_kinds(call.out)
-    assert np.array_equal((mask & ELEMENT).astype(bool), kinds == ByteKind.VALUE)
-    assert defined[kinds == ByteKind.VALUE].all()
-    assert not recording.mask[call.out.nbytes :].any(), "the tail that rounds a buffer up to 16 bytes"
+    for recording in recordings:
+        call = recording.call()
+        assert recording.mask is not None
+        mask = recording.mask[: call.out.nbytes]
+        defined = call.device_defined()
+        assert not (defined & ~(mask & WRITTEN).astype(bool)).any(), recording.id
+        kinds = byte_kinds(call.out)
+        assert np.array_equal((mask & ELEMENT).astype(bool), kinds == ByteKind.VALUE), recording.id
+        assert defined[kinds == ByteKind.VALUE].all(), recording.id
+        # the tail that rounds a buffer up to 16 bytes
+        assert not recording.mask[call.out.nbytes :].any(), recording.id
 
 
-@each([r for r in same if r.inpad7b is not None])
-def test_defined_bytes_do_not_follow_the_inputs_padding(recording: Recording) -> None:
+@each_operator([r for r in same if r.inpad7b is not None])
+def test_defined_bytes_do_not_follow_the_inputs_padding(recordings: list[Recording]) -> None:
     """A second run with 0x7B in the inputs' padding: where it differs, we call the byte unspecified or a copy."""
-    call = recording.call()
-    assert recording.inpad7b is not None
-    moved = (recording.raw != recording.inpad7b)[: call.out.nbytes]
-    assert moved.any()
-    if call.padding.copied:
-        inputs = recording.inputs()
-        for buffer in inputs.values():
-            buffer.raw[buffer.kinds() != ByteKind.VALUE] = 0x7B
-        ours = EXECUTOR.run_call(call, inputs)
-        assert not recording.differences(ours, recording.inpad7b, call).size
-    else:
-        assert not (moved & call.device_defined()).any()
+    for recording in recordings:
+        call = recording.call()
+        assert recording.inpad7b is not None
+        moved = (recording.raw != recording.inpad7b)[: call.out.nbytes]
+        assert moved.any(), recording.id
+        if call.padding.copied:
+            inputs = recording.inputs()
+            for buffer in inputs.values():
+                buffer.raw[buffer.kinds() != ByteKind.VALUE] = 0x7B
+            ours = EXECUTOR.run_call(call, inputs)
+            assert not recording.differences(ours, recording.inpad7b, call).size, recording.id
+        else:
+            assert not (moved & call.device_defined()).any(), recording.id
 
 
 @each([r for r in RECORDINGS if r.scratch is not None])
@@ -263,11 +273,12 @@ def test_nvidia_profile_explains_the_h200(recording: Recording) -> None:
     assert recording.differences(other, recording.h200, bound.call).size, "lavapipe explains it as well"
 
 
-@each([r for r in same if r.h200 is None])
-def test_nvidia_profile_changes_nothing_else(recording: Recording) -> None:
+@each_operator([r for r in same if r.h200 is None])
+def test_nvidia_profile_changes_nothing_else(recordings: list[Recording]) -> None:
     """Where the H200 wrote what lavapipe wrote, the profile nvidia agrees with both."""
-    bound, ours = both(recording, Target(NVIDIA))
-    assert not recording.differences(ours, recording.raw, bound.call).size
+    for recording in recordings:
+        bound, ours = both(recording, Target(NVIDIA))
+        assert not recording.differences(ours, recording.raw, bound.call).size, recording.id
 
 
 def test_both_kinds_of_float_source_are_recorded() -> None:
