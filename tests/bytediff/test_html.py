@@ -39,6 +39,14 @@ def bordered() -> np.ndarray:
     return wrong.raw
 
 
+@pytest.fixture(scope="module")
+def drawn() -> tuple[str, refsim.Report]:
+    """The page of that buffer, whose title would end the script."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REFSIM_SEARCH", "1")
+        return page(bordered(), title="</title><script>alert(1)</script>")
+
+
 class Rects(HTMLParser):
     """The squares of each drawing: class by cell."""
 
@@ -55,13 +63,13 @@ class Rects(HTMLParser):
             self.maps[-1][int(found["data-i"] or "")] = found["class"] or ""
 
 
-def test_it_needs_nothing_from_elsewhere() -> None:
-    text, _ = page(bordered())
+def test_it_needs_nothing_from_elsewhere(drawn: tuple[str, refsim.Report]) -> None:
+    text, _ = drawn
     assert not re.search(r"(src|href)\s*=|https?://|@import|url\(", text)
 
 
-def test_both_maps_show_every_difference() -> None:
-    text, report = page(bordered())
+def test_both_maps_show_every_difference(drawn: tuple[str, refsim.Report]) -> None:
+    text, report = drawn
     physical, logical = Rects(text).maps
     assert sorted(physical) == list(range(GOOD.desc.nbytes))
     differing = set(np.flatnonzero(report.evidence.differing).tolist())
@@ -71,9 +79,8 @@ def test_both_maps_show_every_difference() -> None:
     assert {i for i, name in logical.items() if "d" in name.split()} == differing & elements
 
 
-@pytest.mark.search(1)
-def test_the_causes_and_the_values_are_on_it() -> None:
-    text, report = page(bordered())
+def test_the_causes_and_the_values_are_on_it(drawn: tuple[str, refsim.Report]) -> None:
+    text, report = drawn
     assert "border padded with 0" in text and report.pattern[0] in text
     data = json.loads(re.search(r"const data = (.*);\n", text).group(1))  # type: ignore[union-attr]
     at = int(np.flatnonzero(report.evidence.differing)[0])
@@ -83,8 +90,8 @@ def test_the_causes_and_the_values_are_on_it() -> None:
     assert len(data["workgroup"]) == GOOD.desc.nbytes
 
 
-def test_names_cannot_break_out() -> None:
-    text, _ = page(bordered(), title="</title><script>alert(1)</script>")
+def test_names_cannot_break_out(drawn: tuple[str, refsim.Report]) -> None:
+    text, _ = drawn
     assert "<script>alert" not in text
 
 
@@ -107,8 +114,8 @@ def test_equal_and_float_buffers_have_pages_too() -> None:
 
 
 @pytest.mark.long
-def test_the_table_is_above_the_maps_and_long_ones_are_folded() -> None:
-    short, _ = page(bordered())
+def test_the_table_is_above_the_maps_and_long_ones_are_folded(drawn: tuple[str, refsim.Report]) -> None:
+    short, _ = drawn
     assert short.index("<th scope") < short.index("<svg") and "<details>" not in short
     report = refsim.diff(GOOD, bordered(), call=BOUND, limit=ROWS_SHOWN + 7)
     text = render(report)
@@ -152,9 +159,9 @@ widths.forEach((width, number) => {
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no chromium to render the page with")
-def test_in_a_browser(tmp_path: Path) -> None:
+def test_in_a_browser(drawn: tuple[str, refsim.Report], tmp_path: Path) -> None:
     """Pointer and keys mark a square in both maps and say what it is; nothing sticks out at either width."""
-    text, report = page(bordered())
+    text, report = drawn
     differing = np.flatnonzero(report.evidence.differing).tolist()
     frames = FRAMES % (json.dumps(text).replace("<", "\\u003c"), differing[0])
     (tmp_path / "page.html").write_text(frames)

@@ -81,7 +81,7 @@ def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def models() -> Path:
     return MODELS
 

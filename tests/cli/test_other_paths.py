@@ -6,13 +6,13 @@ import pickle
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from device.simulated import Runtime
 
+from refsim.cli import main
 from refsim.core.errors import MOST_IN_LINE, FormatError
 
 DEVICE = Path(__file__).parents[1] / "data" / "device"
@@ -20,27 +20,37 @@ CORPUS = Path(__file__).parents[2] / "golden" / "cases"
 VERBS = pytest.mark.parametrize("verb", [("bisect", "--actual"), ("run", "--golden")])
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def head(models: Path) -> tuple[object, ...]:
     return models / "linear_head.pte", "-i", models / "linear_head.io.npz"
 
 
-@pytest.fixture
-def found(refsim: Callable, models: Path, tmp_path: Path) -> Path:
-    """The folder of a triage with one wrong operator."""
+@pytest.fixture(scope="module")
+def phone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outputs of a device with one wrong byte, in a folder of their own."""
     outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
     outputs["out4"] = outputs["out4"].copy()
     outputs["out4"].view(np.uint8)[0] ^= 0x7F
-    np.savez(tmp_path / "phone.npz", **outputs)
-    given = (DEVICE / "linear_head.raw.pte", "-i", models / "linear_head.io.npz")
-    assert refsim("triage", *given, "--outputs", tmp_path / "phone.npz", "-o", tmp_path / "found").status == 1
-    return tmp_path / "found"
+    file = tmp_path_factory.mktemp("triage") / "phone.npz"
+    np.savez(file, **outputs)
+    return file
 
 
-@pytest.fixture
-def dump(refsim: Callable, head, tmp_path: Path) -> Path:
-    assert refsim("run", *head, "--dump", ".", tmp_path / "dump").status == 0
-    return tmp_path / "dump"
+@pytest.fixture(scope="module")
+def found(head, phone: Path) -> Path:
+    """The folder of a triage with one wrong operator; only read."""
+    folder = phone.parent / "found"
+    given = ("triage", DEVICE / "linear_head.raw.pte", *head[1:], "--outputs", phone, "-o", folder)
+    assert main([str(word) for word in given]) == 1
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dump(head, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Only read."""
+    folder = tmp_path_factory.mktemp("run") / "dump"
+    assert main([str(word) for word in ("run", *head, "--dump", ".", folder)]) == 0
+    return folder
 
 
 def hints(done) -> list[list[str]]:
@@ -112,11 +122,11 @@ def test_replay_of_a_triage_s_folder_names_the_cases(refsim, head, found: Path) 
 
 @VERBS
 def test_outputs_of_a_device_are_no_dump(
-    verb, refsim, head, found: Path, tmp_path: Path, monkeypatch
+    verb, refsim, head, phone: Path, tmp_path: Path, monkeypatch
 ) -> None:
     """triage and collect are named; what they print can be run."""
     monkeypatch.chdir(tmp_path)
-    done = refsim(verb[0], *head, verb[1], tmp_path / "phone.npz")
+    done = refsim(verb[0], *head, verb[1], phone)
     done.refused("outputs of a run, and no dump")
     judged, collected = (filled(words, head) for words in hints(done))
     assert (judged[0], collected[0]) == ("triage", "collect")
@@ -124,13 +134,13 @@ def test_outputs_of_a_device_are_no_dump(
     assert refsim(verb[0], *head, verb[1], "DIR").status == 1
 
 
-def test_outputs_of_a_device_that_hold_no_such_buffer(refsim, head, found: Path, tmp_path: Path) -> None:
+def test_outputs_of_a_device_that_hold_no_such_buffer(refsim, head, found: Path, phone: Path) -> None:
     """The one array that fits is judged; without one, triage and collect are named, which read all of them."""
     case = found / "cases" / "delegate0_v28"
     for given in (("replay", case, "--actual"), ("diff", case / "out.bin")):
-        done = refsim(*given, tmp_path / "phone.npz")
+        done = refsim(*given, phone)
         assert done.status == 1 and "was compared, the only one in it" in done.out
-    done = refsim("replay", "q8ta_relu/1", "--actual", tmp_path / "phone.npz")
+    done = refsim("replay", "q8ta_relu/1", "--actual", phone)
     done.refused("no array of this buffer; got ")
     judged, collected = (filled(words, head) for words in hints(done))
     assert refsim(*judged).status == 1 and collected[0] == "collect"
@@ -202,8 +212,7 @@ def test_a_case_that_is_not_stored_whole_is_named_as_a_command(refsim) -> None:
 
 def test_hints_are_whole_however_long_and_in_json(refsim, head, dump: Path, tmp_path: Path) -> None:
     deep = tmp_path / ("long" * 50) / ("name" * 50)
-    deep.parent.mkdir()
-    dump.rename(deep)
+    shutil.copytree(dump, deep)
     done = refsim("replay", deep, "--json")
     first, line = done.err.splitlines()
     assert len(first) <= MOST_IN_LINE < len(line) and str(deep) in line
