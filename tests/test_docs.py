@@ -65,9 +65,18 @@ def test_every_public_name_has_a_section_and_a_meaning() -> None:
     assert list(held) == refsim.__all__ and all(held.values())
 
 
+def _searches(example) -> bool:
+    """Whether what it prints takes a search of ten seconds."""
+    return any("likely cause" in line or "--repair" in line for line in (example.command, *example.shown))
+
+
 @pytest.mark.search(10)
 @pytest.mark.few(12)
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: f"{e.page.name}: {e.command}")
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(row, marks=[pytest.mark.long] * _searches(row)) for row in EXAMPLES],
+    ids=lambda e: f"{e.page.name}: {e.command}",
+)
 def test_output_is_as_shown(example) -> None:
     if "out/shaders/" in example.command and not [
         row for row in executors() if row.name == "spv:DIR" and row.available

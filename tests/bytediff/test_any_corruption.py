@@ -89,7 +89,7 @@ def check(draw: st.DataObject, bound: BoundCase) -> None:
         assert (report.differing == 0) == np.array_equal(raw, expected.raw)
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("op", OPERATORS)
 @settings(max_examples=8)
 @given(st.data())

@@ -18,7 +18,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(4)
 @pytest.mark.search(10)
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.words}" for edit in EDITS])
 def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:

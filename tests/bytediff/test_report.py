@@ -107,6 +107,7 @@ def fused_case() -> tuple[refsim.PackedBuffer, PackedBuffer, object]:
             return good, fused, bound
 
 
+@pytest.mark.long
 def test_a_profile_says_which_bytes_are_legal() -> None:
     good, fused, bound = fused_case()
     plain = refsim.diff(good, fused, call=bound)

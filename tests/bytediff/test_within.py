@@ -51,7 +51,7 @@ def report_of(actual: PackedBuffer) -> Report:
     return diff(EXPECTED, actual, call=BOUND, limit=2)
 
 
-@pytest.mark.few(2)
+@pytest.mark.long
 @pytest.mark.parametrize(("edit", "where", "_", "mask"), ROWS, ids=[f"{r[0].cause} {r[2]}" for r in ROWS])
 def test_a_cause_holds_in_a_region_alone(edit: Edit, where: str, _: str, mask: np.ndarray) -> None:
     report = report_of(partly(mask, edit))

@@ -139,6 +139,7 @@ def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:
         assert ("EXPOSED" in done.err) == (given == "twice.npz"), done.err
 
 
+@pytest.mark.long
 def test_what_judges_a_program_that_was_not_exposed_is_named(alone: np.ndarray, models: Path, refsim) -> None:
     """Never expose, where that refuses the file too."""
     assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0

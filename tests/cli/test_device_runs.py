@@ -139,6 +139,7 @@ def size(right: Triage, at: int) -> int:
     return held.desc.numel
 
 
+@pytest.mark.long
 def test_calls_that_change_are_the_large_ones(right: Triage) -> None:
     every = places(right, "q8ta_conv2d_pw")
     limit = sorted({size(right, at) for at in every})[-1]

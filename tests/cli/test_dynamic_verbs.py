@@ -161,6 +161,7 @@ def test_a_clone_that_was_not_resized(refsim, tmp_path: Path) -> None:
         assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
 
 
+@pytest.mark.long
 def test_a_clone_that_was_dumped_with_the_sizes_of_the_run(refsim, tmp_path: Path) -> None:
     """As many bytes as it should have had, of which the elements are at the bound's places. With all of its width these
     are its own places, and the convolution behind it is the first that shows the stale rows."""

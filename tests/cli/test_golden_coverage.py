@@ -30,7 +30,7 @@ def _cases(op: str) -> tuple[Case, ...]:
     return tuple(rules.cases(op))
 
 
-@pytest.mark.few(30)
+@pytest.mark.few(10)
 @pytest.mark.parametrize("feature", coverage.FEATURES, ids=lambda f: f.name)
 def test_every_feature_would_be_missed(feature: coverage.Feature) -> None:
     """Without the cases that have it, some operator has a hole: no feature is vacuous."""
@@ -49,7 +49,7 @@ def table() -> route_coverage.RouteTable:
     return route_coverage.count(hard)
 
 
-@pytest.mark.few(4)
+@pytest.mark.long
 @pytest.mark.parametrize("feature", route_coverage.FEATURES, ids=lambda f: f.name)
 def test_every_feature_would_be_missed_on_a_route(
     feature: route_coverage.RouteFeature, table: route_coverage.RouteTable
@@ -65,6 +65,7 @@ def test_every_feature_would_be_missed_on_a_route(
     }
 
 
+@pytest.mark.long
 def test_a_route_that_no_case_takes_is_a_hole(table: route_coverage.RouteTable) -> None:
     """Every native route of products, on each instruction set that has it."""
     for isa in ISAS:

@@ -109,6 +109,7 @@ def test_regen_writes_no_digest_for_a_damaged_file_of_another(
     assert "SHA256SUMS: stray.bin: not listed" in done.out and Corpus(small).damaged() == []
 
 
+@pytest.mark.long
 def test_a_regen_that_is_killed_is_done_or_not(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shrink(monkeypatch, 30)
     plans = [regen.plan(name, Corpus(small)) for name in SMALL_CORPUS]

@@ -215,7 +215,7 @@ def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
     assert f"  likely cause: {Cause.of(failure['causes'][0])}" in text.out.splitlines()
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("status", ACTS)
 def test_a_case_that_takes_its_process_down_costs_nothing_else(
     status: str, small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
@@ -227,6 +227,7 @@ def test_a_case_that_takes_its_process_down_costs_nothing_else(
     assert facts["executors"]["define"]["same"] == facts["cases"] - 1
 
 
+@pytest.mark.long
 def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Path, refsim) -> None:
     path = tmp_path / "results.jsonl"
     facts = verified(refsim, small, OP, "--results", str(path))

@@ -53,6 +53,7 @@ def test_a_program_of_one_call_is_judged_by_replay(alone: str, refsim) -> None:
     assert not Path("exposed.pte").exists()
 
 
+@pytest.mark.long
 def test_the_case_beside_a_buffer_is_the_one_to_give(alone: str, refsim) -> None:
     raw = bytearray(Path("alone/out.bin").read_bytes())
     raw[0] ^= 1

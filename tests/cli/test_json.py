@@ -89,7 +89,7 @@ def test_nothing_else_is_open() -> None:
         ("golden", "export", "q8ta_relu", "--size", "small", "--layout", "4W", "--pte", "OUT"),
         ("golden", "regen", "q8ta_relu", "--dry-run"),
         ("mutate", "--list"),
-        ("mutate", "--random", 3, "--list"),
+        pytest.param(("mutate", "--random", 3, "--list"), marks=pytest.mark.long),
         ("schema",),
     ],
     ids=lambda arguments: " ".join(str(word) for word in arguments[:2]).rpartition("/")[2],

@@ -162,7 +162,7 @@ def test_a_hundred_commands_of_the_pages_are_run() -> None:
     assert len(COMMANDS) + shown >= 100
 
 
-@pytest.mark.few(12)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(("page", "text"), COMMANDS)
 def test_it_runs(page: str, text: str, desk: Path, tmp_path: Path, refsim: Callable, monkeypatch) -> None:
     """Status 0, or 1 where bytes differ; and what it prints fits into 80 columns."""

@@ -82,6 +82,7 @@ def test_what_needs_torch_names_the_command_that_installs_it(refsim, monkeypatch
     refsim("mutate", "--bug", "G5").refused("torch is not installed (pip install 'refsim[torch]')", status=3)
 
 
+@pytest.mark.long
 def test_no_change_that_can_run_here_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     shaders = [row for row in sample.drawn(40, 0) if row[0] == "shaders"]
     monkeypatch.setattr(sample, "drawn", lambda *given: shaders)

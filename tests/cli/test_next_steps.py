@@ -40,6 +40,7 @@ def test_the_telling_case_runs_on_the_kernel_and_tells(refsim) -> None:
     assert "contradicts" in causes[2], "the other cause is refuted"
 
 
+@pytest.mark.few(1)
 @needs_modules
 @pytest.mark.parametrize("executors", ["{}", "cpu,{}"])
 def test_a_case_that_the_kernel_refuses_is_no_success(executors: str, refsim) -> None:
@@ -135,6 +136,7 @@ def test_each_wrong_operator_has_a_command_that_explains_it(
     refsim(*given, "-n", "0:99").refused("0:99")
 
 
+@pytest.mark.long
 def test_a_run_that_differs_names_the_command_that_finds_the_operator(
     two_wrong: None, refsim, models: Path, tmp_path: Path
 ) -> None:

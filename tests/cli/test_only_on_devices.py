@@ -50,6 +50,7 @@ def test_an_extracted_call(refsim, models: Path, tmp_path: Path, node: str, way:
     assert ("no inputs" in _is_shown(refsim, tmp_path / "c" / "program.pte")) is (way == "constants")
 
 
+@pytest.mark.long
 def test_exported_cases(refsim, tmp_path: Path) -> None:
     assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", tmp_path / "c").status == 0
     refsim("run", tmp_path / "c" / "q8ta_relu.pte", "--random", 0).refused(ELSEWHERE)

@@ -73,6 +73,7 @@ def test_bisect_and_triage_allow_what_the_file_allows(
     assert without.json["wrong"] == [legal["value"]] and without.status == 1 and without.json["legal"] == []
 
 
+@pytest.mark.long
 def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:
     swept = refsim(
         "sweep", "q8ta_add", "-n", 3, "--workers", 0, "--scheduler", "none", "--profile", saved, "--json"

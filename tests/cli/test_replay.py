@@ -114,6 +114,7 @@ def test_node_names(mixed, tmp_path: Path, refsim) -> None:
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.long
 def test_a_captured_buffer_is_judged(tmp_path: Path, refsim) -> None:
     case = "q8ta_conv2d_dw/0011"
     from refsim.golden.named import open_case

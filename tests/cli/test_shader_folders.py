@@ -91,6 +91,7 @@ def test_refsims_own_modules_are_no_folder_of_an_author(folder: str, given: tupl
     assert "again:" not in done.out + done.err
 
 
+@pytest.mark.long
 def test_one_of_refsims_own_modules_among_others_is_named(folder: Path, refsim) -> None:
     own = ROOT / "shaders" / "spirv" / "q8ta_clone.spv"
     (folder / own.name).write_bytes(own.read_bytes())
@@ -108,6 +109,7 @@ def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
     assert counts["known"] == content["known"]["alpha"]["cases"] and counts["same"] > 12
 
 
+@pytest.mark.long
 def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, refsim) -> None:
     """A release has this one still; a description of one's own that ends it makes it a failure."""
     asked = ("shaders", folder, "q8ta_add", "--count", "12", "--json", "--runtime")
@@ -128,6 +130,7 @@ def test_each_variant_runs(folder: Path, refsim) -> None:
     assert runs["q8ta_quantize_buffer_float"] == "yes"  # for tensors of more than four dims
 
 
+@pytest.mark.long
 def test_what_is_odd_about_a_folder(folder: Path, refsim) -> None:
     (folder / f"{RELU}.spv").rename(folder / "q8ta_relu_bufer.spv")
     other = "pack_q4_linear_weight_buffer.spv"  # another kernel of upstream's, whatever else the folder lacks
@@ -340,6 +343,7 @@ def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) 
     assert len(row["findings"][0]["workers"]) == 2 and content["same"] is False
 
 
+@pytest.mark.long
 @needs_tools
 def test_what_is_harmless_is_a_note(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, *hidden("conv-last-row-again", tmp_path))
@@ -350,6 +354,7 @@ def test_what_is_harmless_is_a_note(folder: Path, tmp_path: Path, refsim) -> Non
     assert "note: same bits twice: q8ta_conv2d_float stores a word twice, in " in done.out
 
 
+@pytest.mark.long
 @needs_tools
 def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refsim) -> None:
     """Without being asked: it is looked at once more."""

@@ -132,6 +132,7 @@ def test_a_case_of_a_model_knows_its_value(dump: Path, refsim, head) -> None:
     assert done.status == 0 and done.json["of_run"] == []
 
 
+@pytest.mark.long
 def test_a_file_that_is_named_like_another_value_is_told(dump: Path, refsim, head) -> None:
     beside = dump / "delegate0_v24.json"
     said = json.loads(beside.read_text())

@@ -84,6 +84,7 @@ def test_every_operator_on_both_executors(refsim) -> None:
     assert all(row["statuses"]["same"] == row["configurations"] == 2 and row["bytes"] > 0 for row in counts)
 
 
+@pytest.mark.long
 def test_threads_and_instruction_sets_in_processes(refsim) -> None:
     arguments = ("-x", "cpu", "--threads", "1,2", "--isa", "portable", "-n", 12, "--profile", "lavapipe")
     done = refsim("sweep", UNARY.name, *arguments, "--workers", 1, "--scheduler", "none")

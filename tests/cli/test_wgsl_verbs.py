@@ -65,6 +65,7 @@ def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None
     assert "1. another tensor's quantization: " in done.out
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("op", ["q8ta_add", "q8ta_quantize", "q8ta_conv2d_dw"])
 def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
     """They are other ones than those of packed kernels, for some ties."""

@@ -160,7 +160,7 @@ def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatc
     return tmp_path
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("verb", "option"),
     [pytest.param(*row, marks=[pytest.mark.long] * (row == CERTIFICATE), id=" ".join(row)) for row in ROWS],
@@ -275,6 +275,7 @@ def test_no_verb_writes_over_what_it_reads(copies: dict[str, Path], refsim) -> N
         assert contents(Path()) == held, words
 
 
+@pytest.mark.long
 def test_what_is_only_near_is_replaced(copies: dict[str, Path], refsim) -> None:
     """Pages and graphs in a folder that is read, and files of the same stem, are what the verb wrote before."""
     model = copies["models"] / "linear_head.pte"

@@ -96,7 +96,7 @@ def swap(paths: list[Path]) -> None:
             other.write_bytes(raw)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("damage", [damage_each, swap])
 def test_damaged_entries_are_made_again(damage, warm: tuple[Path, str], tmp_path: Path) -> None:
     home = tmp_path / "cache"
@@ -115,7 +115,7 @@ def test_damaged_entries_are_made_again(damage, warm: tuple[Path, str], tmp_path
     assert {path: path.stat().st_mtime_ns for path in before} == stamps  # and are believed again
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("level", ["refsim", "leaf"])
 @pytest.mark.parametrize("how", ["writable", "foreign"])
 def test_a_folder_that_others_may_write_is_not_used(

@@ -74,7 +74,7 @@ def runs() -> Callable[[str], tuple[list[np.ndarray], list[np.ndarray], dict[str
     return run
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_value_of_every_program(name: str, mode: str, runs) -> None:
@@ -134,7 +134,7 @@ def test_chunks_hold_all_values_between_them(name: str, runs) -> None:
         assert [a.tobytes() for a in outputs[: len(own)]] == [a.tobytes() for a in own]
 
 
-@pytest.mark.few(14)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_source_is_in_the_file(name: str, mode: str, tmp_path: Path) -> None:

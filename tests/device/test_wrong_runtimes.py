@@ -84,7 +84,7 @@ def ran(
     return found, rows
 
 
-@pytest.mark.few(8)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("wrong", WRONG, ids=lambda wrong: wrong.name)
 def test_a_wrong_kernel_is_never_excused(wrong: Wrong, tmp_path: Path) -> None:
     found, rows = ran(tmp_path, wrong.model, inputs_of(wrong.model), wrong)
@@ -94,7 +94,7 @@ def test_a_wrong_kernel_is_never_excused(wrong: Wrong, tmp_path: Path) -> None:
     assert found.doubted is None and not any(row.excused for row in rows)
 
 
-@pytest.mark.few(10)
+@pytest.mark.few(5)
 @pytest.mark.parametrize("profile", PROFILES.values(), ids=PROFILES)
 @pytest.mark.parametrize("name", sorted({wrong.model for wrong in WRONG}))
 def test_a_right_runtime_is_never_blamed(name: str, profile, tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def device_inputs(what: str, inputs: list[np.ndarray]) -> Others:
     return next(one for one in others(load(path_of("mixed_ops")), inputs) if one.what == what)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("what", "most"),
     [

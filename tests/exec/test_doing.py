@@ -129,6 +129,7 @@ def test_a_crash_says_what_was_done_and_where() -> None:
     assert fatal == "Fatal Python error: Segmentation fault" and "string_at" in inner
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("executor", ["cpu", "cpu:emulated"])
 def test_a_crash_says_which_kernel_ran(executor: str) -> None:
     with Worker(Work, where="work") as worker, pytest.raises(Ended) as caught:
@@ -178,6 +179,7 @@ def test_a_command_that_crashes_names_the_node() -> None:
 VERIFY = [sys.executable, "-m", "refsim.cli", "golden", "verify", f"{UNARY.name}/0003", "-x", "cpu:emulated"]
 
 
+@pytest.mark.long
 def test_verify_names_the_case_and_how_to_repeat_it(tmp_path: Path) -> None:
     """The library of a kernel is cut off on its way, as a driver may crash: only that case is lost."""
     hook = tmp_path / "sitecustomize.py"

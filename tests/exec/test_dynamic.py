@@ -83,6 +83,7 @@ def test_buffers(name: str, number: int) -> None:
         assert (raw[held.raw.size :] == 0x5A).all(), key
 
 
+@pytest.mark.few(24)
 @pytest.mark.parametrize("order", ["down", "up", "mix"])
 @pytest.mark.parametrize("name", NAMES)
 def test_orders(name: str, order: str) -> None:

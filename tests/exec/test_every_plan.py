@@ -17,6 +17,7 @@ FILES = sorted(
 )
 
 
+@pytest.mark.few(40)
 @pytest.mark.parametrize("name", FILES)
 def test_what_runs_is_what_is_compared(name: str) -> None:
     model = load(DATA / name)

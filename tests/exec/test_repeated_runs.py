@@ -84,6 +84,7 @@ def once_in(*runs: int) -> frozenset[int]:
     return frozenset(runs)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("choose", "names"),
     [
@@ -119,6 +120,7 @@ def test_the_first_of_two_operators_is_named(mixed, inputs) -> None:
     assert [v.verdict for v in judged.versions] == [RIGHT, WRONG]
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("when", [0, 1, 2])
 def test_a_single_run_that_is_wrong_is_never_taken_for_the_right_one(when: int, mixed, inputs) -> None:
     """Not even if it is the first: memory that nobody wrote often differs there."""

@@ -113,6 +113,7 @@ def tables() -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_the_tables_of_the_documentation_are_fresh() -> None:
     script = tables()
     text = "".join(page.read_text() for page in script.PAGES)

@@ -20,7 +20,7 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REFSIM_MAX_BYTES", "16M")
 
 
-@pytest.mark.few(4)
+@pytest.mark.few(2)
 @pytest.mark.parametrize("name", FORMATS)
 def test_seeds_are_read(name: str) -> None:
     """Without damage something is accepted, or the mutants would test nothing but the first check."""
@@ -31,7 +31,7 @@ def test_seeds_are_read(name: str) -> None:
     assert not set(found) & set(FINDINGS)
 
 
-@pytest.mark.few(11)
+@pytest.mark.few(6)
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutants(name: str) -> None:
     """Each is accepted or refused with a typed error. A failure names the mutant and how to make it again."""
@@ -85,6 +85,7 @@ def test_unprintable_output_is_a_finding() -> None:
             readers.printable(text)
 
 
+@pytest.mark.long
 def test_workers() -> None:
     """Processes give each mutant's outcome once, the same as here."""
     found = sorted(run(["npy", "sums"], 120, SEED, 2), key=lambda one: (one.format, one.number))

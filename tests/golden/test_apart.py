@@ -97,6 +97,7 @@ def test_each_outcome_names_those_that_predict_it() -> None:
     assert found.meaning == 'by "a" 1 element differs there; by "b" 1 element differs there, and others'
 
 
+@pytest.mark.long
 @pytest.mark.search(1)
 def test_a_fitted_cause_is_named_and_foretells_nothing() -> None:
     """Lanes of padding hold 0: what was read off these bytes foretells no other case."""
@@ -123,6 +124,7 @@ def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
     assert two is not None and [cause.fitted for cause in two.causes] == [False, True]
 
 
+@pytest.mark.long
 def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
     """One element may fit three readings of a kernel; the corpus has a case for each."""
     names = ("fused multiply-add", "zero point folded twice", "reduction too short")

@@ -106,6 +106,7 @@ def test_another_profile_is_compared_with_its_own_definition() -> None:
         assert [result.status for result in results] == ["same", "same"], results
 
 
+@pytest.mark.long
 def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_map_is_identity", lambda x, out: True)
     found = failed(NativeExecutor(), of_kind("max pool"))

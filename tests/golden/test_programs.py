@@ -86,6 +86,7 @@ def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[N
             assert row["case"] in names, row["id"]
 
 
+@pytest.mark.long
 def test_the_page_says_how_many(chosen: dict[str, list[NumberedCase]]) -> None:
     found = Counter(
         (row.name, op) for op, rows in chosen.items() for one in rows for row in bind(one.case).call.defects
@@ -111,6 +112,7 @@ def test_filters() -> None:
 # --- what is written -------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> None:
     rows = list(choose(["q8ta_relu"]))
     first, again = (list(programs.programs(rows, 60_000)) for _ in range(2))
@@ -124,7 +126,7 @@ def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> 
         list(programs.programs(rows, 2_000))
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("op", "rule", "count"),
     [("q8ta_pixel_shuffle", "pixel-shuffle", 66), ("q8ta_quantize", "prepack-rank", 10)],
@@ -162,6 +164,7 @@ def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.Captu
     assert f"not exported: {len(left_out)} cases, pixel-shuffle" in capsys.readouterr().out
 
 
+@pytest.mark.few(5)
 @pytest.mark.parametrize("op", exportable())
 def test_the_double_gives_every_byte(op: str, chosen: dict[str, list[NumberedCase]], tmp_path: Path) -> None:
     rows = chosen[op][:: -(-len(chosen[op]) // (4 * FEW))]
@@ -283,7 +286,7 @@ def test_nothing_written_is_said_so(tmp_path: Path) -> None:
 SEEDED = ("cpu-N5-relu", "cpu-I1-q8ta_linear")
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("name", SEEDED)
 def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[NumberedCase]], tmp_path: Path) -> None:
     mutant = ALL[name]

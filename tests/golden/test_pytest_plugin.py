@@ -91,7 +91,7 @@ def test_it_writes_compares_and_fails(project: pytest.Pytester) -> None:
     run(project, "--packed-golden-regen", "none", "-k", "one/a").stdout.fnmatch_lines(["nothing changed"])
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize(
     ("call", "says"),
     [

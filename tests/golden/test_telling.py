@@ -17,6 +17,7 @@ COUNT = 32
 WITH_RECORDINGS = sorted(path.stem for path in GOLDEN.glob("*.zip"))
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("op", sorted(RULES))
 def test_order(op: str) -> None:
     """Telling cases first, no case twice, known defects last, every combination of layouts soon."""

@@ -82,6 +82,7 @@ def test_an_executor_says_which_kernel_it_takes(executor: KomputeExecutor) -> No
     )
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize(("choice", "kernel"), [(EMULATED, "coop/linear."), (OFF, "q8ta_linear")])
 def test_inspect_names_it(choice: str, kernel: str, device: Device) -> None:
     """And the option reaches the process in which the executor lives."""

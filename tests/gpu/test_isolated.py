@@ -70,6 +70,7 @@ def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
     assert np.array_equal(first, again)
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["models/mixed_ops", "zoo/conformer"])
 def test_several_runs_in_flight_in_the_child(device: Device, name: str) -> None:
     model = load(MODELS.parent / f"{name}.pte")

@@ -54,7 +54,7 @@ def test_a_right_kernel_gives_the_same_bytes(device: Device, twin: Twin) -> None
     assert 10 < taken < 120
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("twin", TWINS, ids=lambda twin: twin.name)
 def test_the_cause_of_a_wrong_twin_is_named(device: Device, twin: Twin) -> None:
     with opened(Request(str(WRONG), [twin.op], device=INDEX)) as build:

@@ -273,6 +273,7 @@ def test_vulkan_finds_nothing_and_would_find_a_missing_barrier(device: Device) -
     assert "SYNC-HAZARD-READ-AFTER-WRITE" in validated([MODELS / "mixed_ops.pte"], "unordered")
 
 
+@pytest.mark.long
 @pytest.mark.skipif(
     not system.has_layer(LAYER), reason="no validation layer; fix: apt-get install vulkan-validationlayers"
 )

@@ -91,7 +91,7 @@ def test_an_output_that_is_called_int8(executor: str) -> None:
         assert np.abs(out - recorded[f"torch{number}"]).max() < 1e-6
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.search(10)
 @pytest.mark.parametrize(
     ("name", "cause"),

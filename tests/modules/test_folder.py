@@ -127,6 +127,7 @@ def test_no_folder(tmp_path: Path, name: str) -> None:
         Folder(tmp_path / name, ())
 
 
+@pytest.mark.long
 def test_whole_modules() -> None:
     for path in SPIRV.rglob("*.spv"):
         data = path.read_bytes()

@@ -52,6 +52,7 @@ def found(code: Code) -> list[Edit]:
     return edits(code)
 
 
+@pytest.mark.few(2)
 @needs_validator
 @pytest.mark.parametrize("name", MODULES)
 def test_many_edits_in_one_module_are_valid(name: str) -> None:
@@ -126,6 +127,7 @@ def test_simple_edits_come_first(found: list[Edit]) -> None:
     assert '"<=" in place of "<"' in {edit.said for edit in found[:BATCH]}
 
 
+@pytest.mark.long
 def test_loads_of_variables_with_other_names_are_no_copies() -> None:
     """Unrolled copies of an array have no names here; the variables of a line in a module without optimization have."""
 

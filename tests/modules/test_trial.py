@@ -111,6 +111,7 @@ def even(call: Call) -> str | None:
     return None if call.out.shape[-1] % 2 else "even"
 
 
+@pytest.mark.long
 def test_a_bad_case_is_told_before_its_cause_is_sought() -> None:
     executor = Wrong(lambda bound, out: out.raw.__ixor__(np.uint8(1)))
     runs: list[int] = []

@@ -24,6 +24,7 @@ def right() -> Iterator[Build]:
         yield build
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("op", kernels.read(RIGHT / kernels.NAME))
 def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) -> None:
     outcome = right.verification.run([op], everything=True)
@@ -32,7 +33,7 @@ def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) 
     assert outcome.cases >= COUNT / 2
 
 
-@pytest.mark.few(2)
+@pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
 def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
     folder = bug.seeded(tmp_path / "kernels")

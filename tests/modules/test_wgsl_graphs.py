@@ -88,6 +88,7 @@ def test_a_smaller_shape_runs_on_kernels_of_the_bound(executor: Executor) -> Non
     assert out.shape == (4, 8, 8, 8) and bits([out]) == bits(held.run([x], "cpu"))
 
 
+@pytest.mark.long
 def test_a_device_is_chosen_by_its_name(executor: Executor) -> None:
     name = executor.device_info().name
     with executor_named(f"wgsl:{RIGHT}@{name[:4].lower()}") as other:  # type: ignore[attr-defined]

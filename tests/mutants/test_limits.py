@@ -40,6 +40,7 @@ def ended(code: str, waiting: float = 100.0) -> tuple[str, tuple[str, ...]]:
     return "", ()
 
 
+@pytest.mark.long
 def test_what_compiles_does_not_count() -> None:
     code = "\nbusy(0.4)\nwith doing.compiling('kernel'): busy(1.2)\nbusy(0.3)"
     assert ended(code) == ("", ())

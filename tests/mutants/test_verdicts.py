@@ -51,6 +51,7 @@ def test_a_wrong_lane_is_noticed_and_its_region_named() -> None:
     assert found.verdict == trial.CORPUS and found.by and found.noticed, found
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_run_does_not_count() -> None:
     source = Path(__file__).parents[2] / "refsim/ops/q8ta_relu.py"
     text = source.read_text()

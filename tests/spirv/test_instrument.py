@@ -26,7 +26,7 @@ def made_of(code: bytes, guard: int = 16) -> tuple[Module, Instrumented]:
     return module, made
 
 
-@pytest.mark.few(24)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("source", [EVERYTHING, *ODD.values()], ids=["everything", *ODD])
 def test_every_build_stays_valid(source: str, build: str) -> None:
@@ -39,7 +39,7 @@ def test_every_build_stays_valid(source: str, build: str) -> None:
     assert made.parameters == FIRST and sorted(made.records.values()) == numbers[1:]
 
 
-@pytest.mark.few(40)
+@pytest.mark.few(20)
 @pytest.mark.parametrize("path", [*CONVENTIONAL, *COMMITTED], ids=lambda path: path.stem)
 def test_kernels_stay_valid(path: Path) -> None:
     _, made = made_of(path.read_bytes())

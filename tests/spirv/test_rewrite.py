@@ -119,6 +119,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.few(9)
 @pytest.mark.parametrize("build", ["O0", "O", "spv16"])
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_buffer_can_do_is_refused_with_the_reason(name: str, build: str) -> None:
@@ -150,6 +151,7 @@ ODD = {
 }
 
 
+@pytest.mark.few(48)
 @pytest.mark.parametrize("guard", [0, 48])
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("name", ODD)

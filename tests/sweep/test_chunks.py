@@ -155,6 +155,7 @@ def test_what_an_executor_takes_at_once_runs_at_once(monkeypatch: pytest.MonkeyP
     assert {"same", DIFFERENT, ERROR} <= set(statuses) and sum(statuses.values()) == 11
 
 
+@pytest.mark.long
 def test_a_sweep_that_is_given_up_leaves_no_process() -> None:
     found = processes(list(plan(5000, UNARY.name).chunks()), 2)
     next(found)

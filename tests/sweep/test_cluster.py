@@ -55,6 +55,7 @@ def dask() -> None:
     )
 
 
+@pytest.mark.long
 def test_a_local_cluster_gives_what_processes_give(dask: None) -> None:
     notes: list[str] = []
     ours = counts(cluster.local(chunks(), 1, notes.append))

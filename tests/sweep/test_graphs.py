@@ -63,6 +63,7 @@ def test_the_first_nodes_of_a_graph_are_graphs() -> None:
         assert part.outputs[0] in values and made.size
 
 
+@pytest.mark.few(1)
 @pytest.mark.parametrize("profile", [None, *PROFILES])
 def test_every_plan_of_a_graph_gives_the_bytes_of_the_definitions(profile: str | None) -> None:
     variants = (SweepVariant("cpu"), SweepVariant("cpu", 3))

@@ -60,6 +60,7 @@ def _first(bound: BoundCase, name: str) -> Evidence:
     raise AssertionError(f"no edit shows {name}")
 
 
+@pytest.mark.few(4)
 @pytest.mark.parametrize(
     ("case", "name"), [(case, name) for case, names in SHOWN for name in names], ids=lambda value: str(value)
 )
@@ -71,6 +72,7 @@ def test_the_search_alone_names_the_class(case: Case, name: str) -> None:
     assert any(np.array_equal(row.prediction.cells[ev.differing], ev.got[ev.differing]) for row in found)
 
 
+@pytest.mark.long
 def test_words_of_the_call_before() -> None:
     params = dict(in_scale=0.02, in_zp=3, out_scale=0.4, out_zp=-5)
     case = Case(

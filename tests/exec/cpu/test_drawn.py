@@ -15,6 +15,7 @@ from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.exec.cpu.winograd.kernel import WinogradTransform
 
 
+@pytest.mark.few(3)
 @pytest.mark.parametrize("machine", planned.MACHINES, ids=lambda row: f"{row[0]}-{row[1]}")
 def test_what_is_chosen_for_drawn_sizes_is_what_is_written_down(machine: tuple[str, int]) -> None:
     assert drawn.lines(machine) == drawn.path(machine).read_text().splitlines()

@@ -36,6 +36,7 @@ def inputs_of(path: Path, seed: int) -> list[np.ndarray]:
     return [Rng(seed).uniform(-3.0, 3.0, shape).astype(dtype) for shape, dtype in shapes]
 
 
+@pytest.mark.few(12)
 @pytest.mark.parametrize("own_layouts", [True, False])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)

@@ -44,6 +44,7 @@ def expected(op: str) -> list[np.ndarray]:
     return [case.call.expected(case.inputs).raw for case in bound(op)]
 
 
+@pytest.mark.few(7)
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
     "route",

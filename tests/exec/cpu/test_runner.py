@@ -62,7 +62,8 @@ class Chain:
         assert all((runs == times).all() for runs in self.runs)
 
 
-@pytest.mark.parametrize("threads", [2, 3, 5, 16])
+@pytest.mark.few(2)
+@pytest.mark.parametrize("threads", [2, 5, 3, 16])
 def test_each_task_runs_once_after_the_job_before(threads: int) -> None:
     rng = np.random.default_rng(threads)
     chain = Chain([int(n) for n in rng.choice([1, 2, 3, 7, 16, 33, 100], 60)] + [threads])

@@ -66,6 +66,7 @@ def test_every_number_is_declared(module: ModuleType) -> None:
     assert numbers(module) == {*TUNING.get(module, ()), *FIXED.get(module, ())}
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("seed", range(6))
 def test_bytes_do_not_depend_on_them(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     rng = Rng(7000 + seed)

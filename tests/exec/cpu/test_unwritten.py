@@ -28,6 +28,7 @@ class Filled(PackedBuffer):
         self.words[:] = GUARD
 
 
+@pytest.mark.few(38)
 @pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)
 @pytest.mark.parametrize("op", OPS)
 def test_what_lay_there_before_does_not_show(
