@@ -35,7 +35,7 @@ from refsim.ops.base.module_call import Host, WrittenOutput, dispatches, written
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 from refsim.ops.flat import call as flat
-from refsim.ops.flat.table import FLAT
+from refsim.ops.flat.call import FLAT
 
 if sys.version_info >= (3, 11):
     import tomllib

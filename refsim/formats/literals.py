@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.formats.flatbuffer.schema import At, Table, table
+from refsim.formats.flatbuffer.schema import At, Table, named
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +50,4 @@ class BoolList:
 
 
 #: Tables that both formats define alike.
-COMMON_TABLES: Mapping[str, Table] = {
-    "Null": table(Null),
-    "Int": table(Int),
-    "Bool": table(Bool),
-    "Double": table(Double),
-    "String": table(String),
-    "IntList": table(IntList),
-    "DoubleList": table(DoubleList),
-    "BoolList": table(BoolList),
-}
+COMMON_TABLES: Mapping[str, Table] = named(Null, Int, Bool, Double, String, IntList, DoubleList, BoolList)

@@ -11,8 +11,8 @@ from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as layout_named
 from refsim.formats import dumps
-from refsim.formats.case_description import described as case_described
 from refsim.formats.cases import ACTUAL, CASE_JSON, MAX_JSON_BYTES, Stored
+from refsim.formats.cases import described as case_described
 from refsim.formats.file import read_file
 from refsim.formats.reading import parsed
 from refsim.formats.run_identity import other_text

@@ -30,8 +30,7 @@ from refsim.device.expose import ExposeOptions, expose
 from refsim.devtools.etdump_file import read_etdump
 from refsim.devtools.gaps import gaps
 from refsim.exec.cpu import NativeExecutor
-from refsim.exec.definition import Definition
-from refsim.exec.executor import Executor, run_graph
+from refsim.exec.executor import Definition, Executor, run_graph
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.formats import dumps, npz, profiles, recordings

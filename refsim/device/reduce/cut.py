@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError
 from refsim.core.layout import BY_SCHEMA_VALUE
-from refsim.formats.vkgraph.compact import compacted
 from refsim.formats.vkgraph.edit import PREPACK, GraphEditor
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, SymInt, ValueList, VkGraph, VkTensor
+from refsim.formats.vkgraph.write import compacted
 from refsim.graph.memory import overlapping
 from refsim.graph.shapes import SYMBOLS
 from refsim.graph.values import flat

@@ -91,6 +91,18 @@ def table(cls: type) -> Table:
     return Table(cls, tuple(sorted(rows)))
 
 
+def named(*classes: type, **others: type | Table) -> dict[str, Table]:
+    """Tables by name: classes under their own, ``others`` under the name that the format gives them."""
+    given = {cls.__name__: cls for cls in classes} | others
+    return {name: one if isinstance(one, Table) else table(one) for name, one in given.items()}
+
+
+def members(tables: Mapping[str, Table], union: Any) -> tuple[str, ...]:
+    """The names of the tables of a union of classes, in its order."""
+    names = {one.cls: name for name, one in tables.items()}
+    return tuple(names[cls] for cls in get_args(union))
+
+
 def wrapper(slot: int, name: str, type: str, default: Any = None) -> Table:
     """A table that only wraps its single field."""
     return Table(None, (TableField(slot, name, type, default),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from refsim.core.errors import FormatError
@@ -18,6 +17,7 @@ from refsim.formats.pte.schema import (
     Chain,
     DelegateCall,
     FreeCall,
+    Instruction,
     IntIdList,
     JumpFalseCall,
     KernelCall,
@@ -61,7 +61,7 @@ def check_plan(plan: Plan, program: Program, where: str, limits: Limits) -> None
         check_ids(f"{place}.inputs", chain.inputs, count)
         check_ids(f"{place}.outputs", chain.outputs, count)
         for step, call in enumerate(chain.instructions):
-            _CALLS[type(call)](f"{place}.instructions[{step}]", call, plan, chain)
+            _check_call(f"{place}.instructions[{step}]", call, plan, chain)
 
 
 def _check_tensor(place: str, tensor: Tensor, limits: Limits) -> int:
@@ -91,34 +91,20 @@ def _check_list(place: str, value: Any, plan: Plan) -> None:
             raise FormatError(f"{place}.items[{position}]", "wrong kind of value", got=got, need=names)
 
 
-def _check_kernel(place: str, call: KernelCall, plan: Plan, chain: Chain) -> None:
-    check_ids(f"{place}.op_index", (call.op_index,), len(plan.operators))
-    check_ids(f"{place}.args", call.args, len(plan.values))
-
-
-def _check_delegate(place: str, call: DelegateCall, plan: Plan, chain: Chain) -> None:
-    check_ids(f"{place}.delegate_index", (call.delegate_index,), len(plan.delegates))
-    check_ids(f"{place}.args", call.args, len(plan.values))
-
-
-def _check_move(place: str, call: MoveCall, plan: Plan, chain: Chain) -> None:
-    check_ids(place, (call.move_from, call.move_to), len(plan.values))
-
-
-def _check_jump(place: str, call: JumpFalseCall, plan: Plan, chain: Chain) -> None:
-    check_ids(f"{place}.condition", (call.condition,), len(plan.values))
-    # one past the last instruction ends the chain
-    check_ids(f"{place}.destination", (call.destination,), len(chain.instructions) + 1)
-
-
-def _check_free(place: str, call: FreeCall, plan: Plan, chain: Chain) -> None:
-    check_ids(f"{place}.value_index", (call.value_index,), len(plan.values))
-
-
-_CALLS: dict[type, Callable[[str, Any, Plan, Chain], None]] = {
-    KernelCall: _check_kernel,
-    DelegateCall: _check_delegate,
-    MoveCall: _check_move,
-    JumpFalseCall: _check_jump,
-    FreeCall: _check_free,
-}
+def _check_call(place: str, call: Instruction, plan: Plan, chain: Chain) -> None:
+    values, operators, delegates = len(plan.values), len(plan.operators), len(plan.delegates)
+    match call:
+        case KernelCall(op_index, args):
+            check_ids(f"{place}.op_index", (op_index,), operators)
+            check_ids(f"{place}.args", args, values)
+        case DelegateCall(delegate_index, args):
+            check_ids(f"{place}.delegate_index", (delegate_index,), delegates)
+            check_ids(f"{place}.args", args, values)
+        case MoveCall(move_from, move_to):
+            check_ids(place, (move_from, move_to), values)
+        case JumpFalseCall(condition, destination):
+            check_ids(f"{place}.condition", (condition,), values)
+            # one past the last instruction ends the chain
+            check_ids(f"{place}.destination", (destination,), len(chain.instructions) + 1)
+        case FreeCall(value_index):
+            check_ids(f"{place}.value_index", (value_index,), values)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from refsim.core.dtypes import BY_PROGRAM_CODE
-from refsim.formats.flatbuffer.schema import At, FileSchema, table, wrapper
+from refsim.formats.flatbuffer.schema import At, FileSchema, members, named, wrapper
 from refsim.formats.literals import COMMON_TABLES, Bool, BoolList, Double, DoubleList, Int, Null, String
 
 #: Tensor.scalar_type -> (name, bytes per element). Quantized and sub-byte types are never executed here,
@@ -96,9 +96,9 @@ class Tensor:
 
 
 EValue: TypeAlias = (
-    "Null | Int | Bool | Double | Tensor | String | IntIdList | DoubleList | BoolList | TensorList"
-    " | OptionalTensorList"
-)
+    Null | Int | Bool | Double | Tensor | String | IntIdList | DoubleList | BoolList | TensorList
+    | OptionalTensorList
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class FreeCall:
     value_index: Annotated[int, At(0, "int", 0)]
 
 
-Instruction: TypeAlias = "KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall"
+Instruction: TypeAlias = KernelCall | DelegateCall | MoveCall | JumpFalseCall | FreeCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,58 +247,26 @@ class Program:
     named_data: Annotated[tuple[NamedData, ...], At(7, "[NamedData]")] = ()
 
 
+_TABLES = {
+    **COMMON_TABLES,
+    **named(
+        TensorList, OptionalTensorList, ExtraTensorInfo, Tensor, Operator, KernelCall, DelegateCall, MoveCall,
+        JumpFalseCall, FreeCall, CompileSpec, ContainerMetadata, Chain, DataSegment, NamedData, Program,
+        IntList=IntIdList,
+        AllocationDetails=Allocation,
+        EValue=wrapper(1, "value", "KernelTypes"),
+        Instruction=wrapper(1, "call", "InstructionArguments"),
+        BackendDelegateDataReference=DelegateData,
+        BackendDelegate=Delegate,
+        ExecutionPlan=Plan,
+        Buffer=wrapper(0, "storage", "bytes"),
+        BackendDelegateInlineData=wrapper(0, "data", "bytes"),
+        SubsegmentOffsets=SegmentOffsets,
+    ),
+}  # fmt: skip
 PROGRAM = FileSchema(
-    identifier=b"ET12",
-    root="Program",
-    tables={
-        **COMMON_TABLES,
-        "IntList": table(IntIdList),
-        "TensorList": table(TensorList),
-        "OptionalTensorList": table(OptionalTensorList),
-        "AllocationDetails": table(Allocation),
-        "ExtraTensorInfo": table(ExtraTensorInfo),
-        "Tensor": table(Tensor),
-        "EValue": wrapper(1, "value", "KernelTypes"),
-        "Operator": table(Operator),
-        "KernelCall": table(KernelCall),
-        "DelegateCall": table(DelegateCall),
-        "MoveCall": table(MoveCall),
-        "JumpFalseCall": table(JumpFalseCall),
-        "FreeCall": table(FreeCall),
-        "Instruction": wrapper(1, "call", "InstructionArguments"),
-        "BackendDelegateDataReference": table(DelegateData),
-        "CompileSpec": table(CompileSpec),
-        "BackendDelegate": table(Delegate),
-        "ContainerMetadata": table(ContainerMetadata),
-        "Chain": table(Chain),
-        "ExecutionPlan": table(Plan),
-        "Buffer": wrapper(0, "storage", "bytes"),
-        "BackendDelegateInlineData": wrapper(0, "data", "bytes"),
-        "DataSegment": table(DataSegment),
-        "SubsegmentOffsets": table(SegmentOffsets),
-        "NamedData": table(NamedData),
-        "Program": table(Program),
-    },
-    unions={
-        "KernelTypes": (
-            "Null",
-            "Int",
-            "Bool",
-            "Double",
-            "Tensor",
-            "String",
-            "IntList",
-            "DoubleList",
-            "BoolList",
-            "TensorList",
-            "OptionalTensorList",
-        ),
-        "InstructionArguments": (
-            "KernelCall",
-            "DelegateCall",
-            "MoveCall",
-            "JumpFalseCall",
-            "FreeCall",
-        ),
-    },
+    b"ET12",
+    "Program",
+    _TABLES,
+    {"KernelTypes": members(_TABLES, EValue), "InstructionArguments": members(_TABLES, Instruction)},
 )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, TypeAlias
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
-from refsim.formats.flatbuffer.schema import At, FileSchema, table, wrapper
+from refsim.formats.flatbuffer.schema import At, FileSchema, members, named, wrapper
 from refsim.formats.literals import (
     COMMON_TABLES,
     Bool,
@@ -83,7 +83,7 @@ class VkTensor:
 
 
 Value: TypeAlias = (
-    "Null | Int | Double | Bool | VkTensor | IntList | DoubleList | BoolList | ValueList | String | SymInt"
+    Null | Int | Double | Bool | VkTensor | IntList | DoubleList | BoolList | ValueList | String | SymInt
 )
 
 
@@ -118,32 +118,10 @@ class VkGraph:
     memory_layout_override: Annotated[int, At(8, "ubyte", DEFAULT_LAYOUT)] = DEFAULT_LAYOUT
 
 
-VKGRAPH = FileSchema(
-    identifier=b"VK00",
-    root="VkGraph",
-    tables={
-        **COMMON_TABLES,
-        "ValueList": table(ValueList),
-        "SymInt": table(SymInt),
-        "VkTensor": table(VkTensor),
-        "VkValue": wrapper(1, "value", "GraphTypes"),
-        "OperatorCall": table(OperatorCall),
-        "VkBytes": table(VkBytes),
-        "VkGraph": table(VkGraph),
-    },
-    unions={
-        "GraphTypes": (
-            "Null",
-            "Int",
-            "Double",
-            "Bool",
-            "VkTensor",
-            "IntList",
-            "DoubleList",
-            "BoolList",
-            "ValueList",
-            "String",
-            "SymInt",
-        )
-    },
-)
+_TABLES = {
+    **COMMON_TABLES,
+    **named(
+        ValueList, SymInt, VkTensor, OperatorCall, VkBytes, VkGraph, VkValue=wrapper(1, "value", "GraphTypes")
+    ),
+}
+VKGRAPH = FileSchema(b"VK00", "VkGraph", _TABLES, {"GraphTypes": members(_TABLES, Value)})
