@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from refsim.check.finding import Finding
 from refsim.check.run import pointer
@@ -14,6 +14,8 @@ from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.device.execution import Misshaped
 from refsim.exec.model import LOWERED
+from refsim.partition.refusal import RefusedNode
+from refsim.partition.rows import CheckedOperator, DelegateReport
 
 FUSED = ("delegate", "node", "operator", "made of")
 REFUSED = ("node", "operator", "code", "why")
@@ -37,94 +39,6 @@ class ExplainedNode(Result):
 
     def text(self) -> Text:
         yield from self.lines
-
-
-@dataclass(frozen=True)
-class FusedOperator:
-    """A quantized operator, fused of nodes of torch."""
-
-    operator: Annotated[str, "Name of the operator."]
-    node: Annotated[str, "Its name in the program."]
-    anchor: Annotated[str, "The node that it is about."]
-    replaced: Annotated[Sequence[str], "The nodes that it replaces."]
-    quantize: Annotated[str, "The node that quantizes its output."]
-    dequantizes: Annotated[Sequence[str], "The nodes that dequantize its inputs."]
-    notes: Annotated[Sequence[str], "What there is to say about it."]
-    sources: Annotated[Sequence[str], "The nodes whose values it reads."]
-
-    def cells(self) -> tuple[object, ...]:
-        parts = " ".join(dict.fromkeys((*self.replaced, self.quantize)))
-        return (self.node, self.operator, "; ".join((parts, *self.notes)))
-
-
-@dataclass(frozen=True)
-class LayoutChange:
-    """A value that an operator needs in another layout."""
-
-    source: Annotated[str, "The value."]
-    before: Annotated[str, "Its layout."]
-    after: Annotated[str, "The layout that is needed."]
-    forced_by: Annotated[str, "The node that needs it."]
-    operator: Annotated[str, "Name of that operator."]
-    argument: Annotated[int, "Which argument of it the value is."]
-    clone: Annotated[str, "The clone that is put between."]
-    reused: Annotated[bool, "Whether another operator needed that clone already."]
-
-
-@dataclass(frozen=True)
-class DelegateReport:
-    """A delegate of the lowered program."""
-
-    delegate: Annotated[int, "Number of the delegate."]
-    inputs: Annotated[Sequence[str], "Names of its inputs."]
-    outputs: Annotated[Sequence[str], "Names of its outputs."]
-    fused: Annotated[Sequence[FusedOperator], "Its quantized operators."]
-    clones: Annotated[Sequence[LayoutChange], "What is needed in another layout."]
-    statistics: Annotated[Mapping[str, int], "Counts: operators, dispatches, transitions, clones, bytes."]
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> DelegateReport:
-        fused = [FusedOperator(**one) for one in row["fused"]]
-        changes = [LayoutChange(**one) for one in row["clones"]]
-        return cls(row["delegate"], row["inputs"], row["outputs"], fused, changes, row["statistics"])
-
-
-@dataclass(frozen=True)
-class RefusedNode:
-    """A node that was not fused, or stays outside of delegates."""
-
-    code: Annotated[str, "Why, in a word."]
-    node: Annotated[str, "The node."]
-    operator: Annotated[str, "Name of the operator."]
-    detail: Annotated[str, "What of it is meant; may be empty."]
-    reason: Annotated[str, "Why, in words."]
-
-    def cells(self) -> tuple[object, ...]:
-        detail = f"; {self.detail}" if self.detail else ""
-        return (self.node, self.operator, self.code, self.reason + detail)
-
-
-@dataclass(frozen=True)
-class CheckedOperator:
-    """An operator beside the nodes of torch that it replaces."""
-
-    delegate: Annotated[int, "Number of the delegate."]
-    node: Annotated[str, "Its name in the program."]
-    operator: Annotated[str, "Name of the operator."]
-    elements: Annotated[int, "How many elements there are."]
-    steps: Annotated[Mapping[str, int], "Elements by distance in quantization steps."]
-    worst: Annotated[int, "The most steps."]
-    allowed: Annotated[int, "How many steps are allowed."]
-    by_draw: Annotated[Mapping[str, int], "The most steps by kind of input."]
-
-    @property
-    def wrong(self) -> bool:
-        return self.worst > self.allowed
-
-    def cells(self) -> tuple[object, ...]:
-        none, one = self.steps.get("0", 0), self.steps.get("1", 0)
-        counts = (self.elements, none, one, self.elements - none - one, self.worst)
-        return (self.delegate, self.node, self.operator, *counts)
 
 
 @dataclass(frozen=True, kw_only=True)

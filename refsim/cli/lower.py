@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,14 +14,7 @@ from refsim.check.finding import Level
 from refsim.check.run import check_bytes, refused_values
 from refsim.check.runtime import DEFAULT as RECORDED
 from refsim.check.runtime import runtime
-from refsim.cli._lowered import (
-    SUFFIX,
-    CheckedOperator,
-    DelegateReport,
-    ExplainedNode,
-    LoweredProgram,
-    RefusedNode,
-)
+from refsim.cli._lowered import SUFFIX, ExplainedNode, LoweredProgram
 from refsim.cli.kit.options import RUNTIMES
 from refsim.cli.kit.target import target_option
 from refsim.cli.kit.text import wrote
@@ -35,10 +29,12 @@ from refsim.core.result import FileSize
 from refsim.device.execution import Misshaped
 from refsim.exec.model import LOWERED
 from refsim.formats.targets import DEFAULT, TargetRow, named
+from refsim.graph.graph import Graph
 from refsim.partition.load import load
 
 if TYPE_CHECKING:
     from refsim.partition.lower import Lowered
+    from refsim.partition.rows import CheckedOperator
 
 REPORT = "report.json"
 
@@ -119,16 +115,13 @@ def command(
     built = report.graphs(lowered, row.target(runtime=runtime(meant).behaviour))
     if explain is not None:
         return ExplainedNode(file, explain, report.explain(lowered, built, explain))
-    facts = report.report(lowered, built)
     made = {f"delegate{n}.bin": one.serialized.blob(file) for n, one in enumerate(lowered.delegates)}
     made[LOWERED] = write(lowered)
     errors = [one for one in check_bytes(made[LOWERED], file, meant) if one.level is Level.ERROR]
     result = LoweredProgram(
-        file=file, target=row.name, runtime=meant, steps=facts["steps"],
-        delegates=[DelegateReport.of(one) for one in facts["delegates"]],
-        refused=[RefusedNode(**one) for one in facts["refused"]],
-        unfused=[RefusedNode(**one) for one in facts["unfused"]],
-        defects=[Misshaped(**one) for one in facts["defects"]], runtime_errors=errors,
+        file=file, target=row.name, runtime=meant, steps=report.steps(lowered),
+        delegates=report.delegates(lowered, built), refused=lowered.refusals, unfused=lowered.unfused,
+        defects=_defects(built), runtime_errors=errors,
         idle_blocks=report.idle_blocks(lowered, blocked),
         check=_checked(lowered, seed, file) if checked else None, output=output, force=force,
     )  # fmt: skip
@@ -147,7 +140,17 @@ def _checked(lowered: Lowered, seed: int, file: str) -> list[CheckedOperator]:
         found = check(lowered, seed, tell=tell)
     if not found:
         raise IncompleteError("lower --check", "no operator to compare", got=file, need="a quantized program")
-    return [CheckedOperator(**report.difference(one)) for one in found]
+    return list(map(report.difference, found))
+
+
+def _defects(built: Sequence[Graph]) -> list[Misshaped]:
+    """The nodes that ExecuTorch lowers in the same way, and that its runtime gets wrong."""
+    return [
+        Misshaped(number, node.number, node.operator, node.upstream)
+        for number, graph in enumerate(built)
+        for node in graph.nodes
+        if node.upstream is not None
+    ]
 
 
 def _write(output: str, result: LoweredProgram, made: dict[str, bytes]) -> dict[str, bytes]:

@@ -29,7 +29,7 @@ from refsim.graph.interpreter import logical, run_node, stored
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import Lowered, LoweredDelegate
 from refsim.partition.nodes import DEQUANTIZE, QUANTIZE, shape_of, target_name
-from refsim.partition.passes.fuse_patterns import Fused
+from refsim.partition.rows import FusedOperator
 
 #: A difference of more quantization steps than this is an error.
 ALLOWED = 1
@@ -228,7 +228,7 @@ class _Checker:
                 assert isinstance(source, fx.Node)
                 yield _Item(node.name, "quantize", before, (source,), ())
 
-    def fused_item(self, fused: Fused) -> _Item:
+    def fused_item(self, fused: FusedOperator) -> _Item:
         if fused.sources:
             read = tuple(self.before[name] for name in fused.sources)
             return _Item(fused.node, fused.operator, self.before[fused.quantize], read, (), plain=True)

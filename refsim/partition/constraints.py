@@ -9,17 +9,18 @@ from typing import Any
 
 from refsim.core.layout import CHANNELS_PACKED, HEIGHT_PACKED, WIDTH_PACKED, C, H, W
 from refsim.partition.nodes import argument, dtype_of, is_node, is_single_tensor, numel_of, shape_of
-from refsim.partition.repset.constants import (
+from refsim.partition.repset.sets import (
     ANY_STORAGE,
     ANY_TEXTURE,
     CHANNELS_PACKED_TEXTURE,
     CONTIGUOUS_BUFFER,
     HEIGHT_PACKED_TEXTURE,
     NO_STORAGE,
+    Sets,
+    TensorRepSet,
+    repset,
 )
-from refsim.partition.repset.sets import TensorRepSet
 
-Sets = TensorRepSet | list[TensorRepSet]
 _PACKED = {W: WIDTH_PACKED, H: HEIGHT_PACKED, C: CHANNELS_PACKED}
 
 # --- reductions: (x, dims, keepdim) ---
@@ -55,11 +56,11 @@ def reduce_sets(node: Any) -> tuple[Sets, Sets]:
     sets = ANY_TEXTURE if _is_general(node) else NO_STORAGE
     dims = _reduced(node)
     if _is_per_row(node):
-        sets = sets.make_union(CONTIGUOUS_BUFFER)
+        sets = TensorRepSet(sets | CONTIGUOUS_BUFFER)
     elif len(dims) == 2:
         rank = len(shape_of(node.args[0]))
         kept = min(set(_PACKED) - {rank - 1 - d for d in dims})
-        sets = TensorRepSet((), {_PACKED[kept]})
+        sets = repset((), {_PACKED[kept]})
     return sets, sets
 
 

@@ -32,8 +32,9 @@ from refsim.partition.nodes import (
     target_name,
     tensors_of,
 )
-from refsim.partition.refusal import Refusal, refuse
-from refsim.partition.repset.constants import (
+from refsim.partition.refusal import RefusedNode, refuse
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import (
     ANY_BUFFER,
     ANY_STORAGE,
     ANY_STORAGE_INCL_PACKED_INT8,
@@ -46,12 +47,11 @@ from refsim.partition.repset.constants import (
     PACKED_INT8_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
     WIDTH_PACKED_TEXTURE,
+    Sets,
+    TensorRepSet,
     int8_buffer,
 )
-from refsim.partition.repset.op import OpRepSets
-from refsim.partition.repset.sets import TensorRepSet, TensorRepSetList
 
-Sets = TensorRepSet | list[TensorRepSet]
 Dtypes = frozenset[str]
 
 FLOATS: Dtypes = frozenset({"float16", "float32"})
@@ -91,9 +91,9 @@ class Features:
     def op_repsets(self, node: Any) -> OpRepSets:
         """Fresh sets for a node that calls the operator."""
         inputs, outputs = self.pick(node) if self.pick else (self.inputs, self.outputs)
-        return OpRepSets(TensorRepSetList(inputs), TensorRepSetList(outputs), node)
+        return OpRepSets(inputs, outputs, node)
 
-    def refusal(self, node: Any) -> Refusal | None:
+    def refusal(self, node: Any) -> RefusedNode | None:
         """Why the delegate cannot run the node, if so."""
         detail = self._wrong_dtype(node)
         if detail:

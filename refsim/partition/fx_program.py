@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import wraps
 from itertools import count
 from typing import Any
 
@@ -171,6 +172,21 @@ class FxProgram:
         there = {node.name for node in self.graph.nodes if node.op == "placeholder"}
         self.constants = {name: value for name, value in self.constants.items() if name in there}
         return self
+
+
+def each_call(
+    visit: Callable[[FxProgram, fx.Node], None],
+) -> Callable[[FxProgram], FxProgram]:
+    """The pass that visits each call of a copy of a program, in order; what nothing reads then is gone."""
+
+    @wraps(visit)
+    def run(program: FxProgram) -> FxProgram:
+        program = program.copy()
+        for node in program.calls():
+            visit(program, node)
+        return program.clean()
+
+    return run
 
 
 def like(program: FxProgram, value: torch.Tensor) -> Any:

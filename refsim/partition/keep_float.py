@@ -12,7 +12,7 @@ from refsim.core import choices
 from refsim.core.errors import GraphError, ParameterError
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import DEQUANTIZE, DEQUANTIZE_PER_CHANNEL, QUANTIZE, calls
-from refsim.partition.passes import fuse_batch_norm
+from refsim.partition.passes.weights import fuse_batch_norm
 from refsim.partition.patterns import Match, find_all
 from refsim.partition.patterns._match import Quantized
 
@@ -27,7 +27,7 @@ def run(program: FxProgram, names: Sequence[str], exact: FxProgram) -> FxProgram
     the weights.
     """
     program = program.copy()
-    constants = exact.constants | fuse_batch_norm.run(exact).constants
+    constants = exact.constants | fuse_batch_norm(exact).constants
     for name in names:
         matches = [item for _, item in find_all(program) if isinstance(item, Match)]
         there = {match: [node.name for node in (*match.nodes, match.output.node)] for match in matches}

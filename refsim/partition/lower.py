@@ -16,32 +16,27 @@ from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import MADE_FOR, NOT_FUSED, NOT_INSIDE, NOT_JOINED, target_name
 from refsim.partition.partitioner import propose
-from refsim.partition.passes import (
-    decompose,
-    dim_order,
-    fold_constants,
+from refsim.partition.passes import decompose, fuse_patterns, tag_layouts
+from refsim.partition.passes.prepare import dim_order, functional, mixed_types, promote, remove_noops, scalars
+from refsim.partition.passes.simplify import (
     fold_qdq,
-    functional,
-    fuse_batch_norm,
     fuse_clamp,
-    fuse_patterns,
     fuse_rms_norm,
     fuse_views,
-    insert_prepack,
-    linear,
-    mixed_types,
-    promote,
-    remove_noops,
     remove_redundant,
-    scalars,
     squeeze_inputs,
     squeeze_views,
-    tag_layouts,
+)
+from refsim.partition.passes.tag_layouts import Choice, Transition
+from refsim.partition.passes.weights import (
+    fold_constants,
+    fuse_batch_norm,
+    insert_prepack,
+    linear,
     weight_only,
 )
-from refsim.partition.passes.fuse_patterns import Fused
-from refsim.partition.passes.tag_layouts import Choice, Transition
-from refsim.partition.refusal import Refusal
+from refsim.partition.refusal import RefusedNode
+from refsim.partition.rows import FusedOperator
 from refsim.partition.serialize import Serialized, serialize
 
 
@@ -53,7 +48,7 @@ class LoweredDelegate:
     unfused: FxProgram
     program: FxProgram
     serialized: Serialized
-    fused: tuple[Fused, ...]
+    fused: tuple[FusedOperator, ...]
     transitions: tuple[Transition, ...]
     choices: Mapping[str, tuple[Choice, ...]]
 
@@ -68,8 +63,8 @@ class Lowered:
     core: FxProgram
     delegates: tuple[LoweredDelegate, ...]
     schedule: tuple[ScheduledCall, ...]
-    refusals: tuple[Refusal, ...]
-    unfused: tuple[Refusal, ...]
+    refusals: tuple[RefusedNode, ...]
+    unfused: tuple[RefusedNode, ...]
     where: str = "program"
 
 
@@ -95,7 +90,7 @@ def prepare(exported: ExportedProgram, where: str = "program") -> FxProgram:
     """The program in core ATen operators, as the partitioner reads it."""
     program = decompose.run(exported, where)
     for each in PREPARE:
-        program = each.run(program)
+        program = each(program)
     for node in program.calls():
         node.meta.pop(MADE_FOR, None)
     return program
@@ -180,11 +175,11 @@ def is_called(operator: str, name: str) -> bool:
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
-    unfused = promote.run(fuse_batch_norm.run(linear.run(source.program)))
+    unfused = promote(fuse_batch_norm(linear(source.program)))
     program, fused = fuse_patterns.run(unfused)
     for each in SIMPLIFY:
-        program = each.run(program)
-    tagged = tag_layouts.run(insert_prepack.run(program))
+        program = each(program)
+    tagged = tag_layouts.run(insert_prepack(program))
     serialized = serialize(tagged.program, where)
     graph = memory.plan(serialized.graph)
     memory.check(graph, where)

@@ -14,7 +14,7 @@ from refsim.partition.features import features_of
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import NOT_INSIDE, calls, only_user, target_name
 from refsim.partition.patterns import Match, find_all
-from refsim.partition.refusal import Refusal, refuse
+from refsim.partition.refusal import RefusedNode, refuse
 
 _TRANSPOSES = ("aten.t_copy.default", "aten.permute_copy.default")
 _PRODUCTS = ("aten.mm.default", "aten.addmm.default")
@@ -27,7 +27,7 @@ class Support(OperatorSupportBase):
     program: FxProgram
     fused: set[fx.Node] = field(default_factory=set)
     blocked: Collection[str] = ()
-    refusals: dict[fx.Node, Refusal] = field(default_factory=dict)
+    refusals: dict[fx.Node, RefusedNode] = field(default_factory=dict)
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
         if node.op != "call_function":
@@ -37,7 +37,7 @@ class Support(OperatorSupportBase):
             self.refusals[node] = refusal
         return refusal is None
 
-    def refusal(self, node: fx.Node) -> Refusal | None:
+    def refusal(self, node: fx.Node) -> RefusedNode | None:
         if calls(node, *_TRANSPOSES) and calls(only_user(node), *_PRODUCTS):
             # it goes where the product goes
             return self.refusal(only_user(node))
@@ -58,8 +58,8 @@ class Partitions:
     """
 
     groups: tuple[tuple[fx.Node, ...], ...]
-    refusals: tuple[Refusal, ...]
-    unfused: tuple[Refusal, ...]
+    refusals: tuple[RefusedNode, ...]
+    unfused: tuple[RefusedNode, ...]
 
 
 def propose(program: FxProgram, blocked: Collection[str] = ()) -> Partitions:
@@ -76,5 +76,5 @@ def propose(program: FxProgram, blocked: Collection[str] = ()) -> Partitions:
     return Partitions(
         tuple(groups),
         tuple(support.refusals[node] for node in program.graph.nodes if node in support.refusals),
-        tuple(item for item in found if isinstance(item, Refusal)),
+        tuple(item for item in found if isinstance(item, RefusedNode)),
     )

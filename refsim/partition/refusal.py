@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from refsim.partition.nodes import target_name
 
-#: code -> what it means; the detail of a `Refusal` completes the sentence.
+#: code -> what it means; the detail of a `RefusedNode` completes the sentence.
 CODES = {
     # not delegated: the node runs as a plain kernel outside
     "no-implementation": "the Vulkan delegate has no such operator",
@@ -38,20 +38,30 @@ CODES = {
 
 
 @dataclass(frozen=True)
-class Refusal:
-    """A node that was not delegated, or not fused into a q8ta operator."""
+class RefusedNode:
+    """A node that was not fused, or stays outside of delegates."""
 
-    code: str
-    node: str
-    operator: str
-    detail: str = ""
+    code: Annotated[str, "Why, in a word."]
+    node: Annotated[str, "The node."]
+    operator: Annotated[str, "Name of the operator."]
+    detail: Annotated[str, "What of it is meant; may be empty."] = ""
 
     def __post_init__(self) -> None:
         assert self.code in CODES, self.code
 
+    @property
+    def reason(self) -> Annotated[str, "Why, in words."]:
+        return CODES[self.code]
+
+    @property
+    def _why(self) -> str:
+        return self.reason + (f"; {self.detail}" if self.detail else "")
+
+    def cells(self) -> tuple[object, ...]:
+        return (self.node, self.operator, self.code, self._why)
+
     def __str__(self) -> str:
-        detail = f"; {self.detail}" if self.detail else ""
-        return f"{self.node} ({self.operator}): {CODES[self.code]}{detail}"
+        return f"{self.node} ({self.operator}): {self._why}"
 
 
 class Refused(Exception):
@@ -62,5 +72,5 @@ class Refused(Exception):
         self.refusal = refuse(code, node, detail)
 
 
-def refuse(code: str, node: Any, detail: str = "") -> Refusal:
-    return Refusal(code, str(node), target_name(node), detail)
+def refuse(code: str, node: Any, detail: str = "") -> RefusedNode:
+    return RefusedNode(code, str(node), target_name(node), detail)

@@ -1,22 +1,61 @@
-"""A lowering as plain data: what was fused, what was refused and why, the clones and what forced them, the cost."""
+"""A lowering as rows: what was fused, the clones and what forced them, the cost; and a node explained."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
 
 from refsim.core.errors import ParameterError
 from refsim.formats.vkgraph.read import read_blob
+from refsim.formats.vkgraph.schema import VkGraph
+from refsim.graph import memory
+from refsim.graph.describe import transitions
 from refsim.graph.flat import built_graph
 from refsim.graph.graph import Graph
 from refsim.ops.base.target import Target
 from refsim.partition.check import ALLOWED, Deviation
 from refsim.partition.lower import Lowered, LoweredDelegate, is_called
-from refsim.partition.nodes import target_name, tensors_of
+from refsim.partition.nodes import CLONE, target_name, tensors_of
 from refsim.partition.passes.tag_layouts import Transition
-from refsim.partition.refusal import CODES, Refusal
-from refsim.partition.statistics import statistics
+from refsim.partition.rows import CheckedOperator, DelegateReport, LayoutChange
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts of one delegate; bytes are those of buffers as they lie in memory, padding included."""
+
+    operators: int
+    int8_operators: int
+    float_operators: int
+    dispatches: int  # of int8 kernels; how many a float operator needs is up to the runtime
+    transitions: int
+    clones: int
+    clone_bytes: int
+    constants: int
+    constant_bytes: int
+    memory_bytes: int
+    memory_bytes_unshared: int
+
+
+def statistics(source: VkGraph, graph: Graph) -> Statistics:
+    """Count a delegate, given as it is serialized and as it was built (`refsim.graph.build.build`)."""
+    int8 = [node for node in graph.nodes if not node.is_float]
+    clones = [node for node in graph.nodes if node.name == CLONE]
+    moved = [memory.nbytes(source.values[number]) for node in clones for number in node.outputs]  # type: ignore[arg-type]
+    shared, unshared = memory.total(source)
+    return Statistics(
+        operators=len(graph.nodes),
+        int8_operators=len(int8),
+        float_operators=len(graph.nodes) - len(int8),
+        dispatches=sum(1 if node.prepared is None else len(node.prepared.dispatches) for node in int8),
+        transitions=len(list(transitions(graph))),
+        clones=len(clones),
+        clone_bytes=sum(moved),
+        constants=len(source.constants),
+        constant_bytes=sum(part.length for part in source.constants),
+        memory_bytes=shared,
+        memory_bytes_unshared=unshared,
+    )
 
 
 def graphs(lowered: Lowered, target: Target | None = None) -> list[Graph]:
@@ -37,39 +76,22 @@ def steps(lowered: Lowered) -> list[str]:
     ]
 
 
-def refusal(item: Refusal) -> dict[str, Any]:
-    return {**asdict(item), "reason": CODES[item.code]}
-
-
-def clone(item: Transition, delegate: LoweredDelegate, graph: Graph) -> dict[str, Any]:
+def clone(item: Transition, delegate: LoweredDelegate, graph: Graph) -> LayoutChange:
     """A clone, with the layouts that its tensors have in the graph: there each has one name."""
     before, after = (
         str(graph.tensors[delegate.serialized.values[name]].layout) for name in (item.source, item.clone)
     )
-    return {
-        "source": item.source,
-        "before": before,
-        "after": after,
-        "forced_by": item.reader,
-        "operator": item.operator,
-        "argument": item.argument,
-        "clone": item.clone,
-        "reused": item.reused,
-    }
+    return LayoutChange(
+        item.source, before, after, item.reader, item.operator, item.argument, item.clone, item.reused
+    )
 
 
-def difference(item: Deviation) -> dict[str, Any]:
+def difference(item: Deviation) -> CheckedOperator:
     counts = {str(steps): count for steps, count in sorted(item.steps.items())}
-    return {
-        "delegate": item.delegate,
-        "node": item.node,
-        "operator": item.operator,
-        "elements": sum(item.steps.values()),
-        "steps": counts,
-        "worst": item.worst,
-        "allowed": ALLOWED,
-        "by_draw": item.by_draw,
-    }
+    elements = sum(counts.values())
+    return CheckedOperator(
+        item.delegate, item.node, item.operator, elements, counts, item.worst, ALLOWED, item.by_draw
+    )
 
 
 def idle_blocks(lowered: Lowered, names: Iterable[str]) -> list[str]:
@@ -78,36 +100,16 @@ def idle_blocks(lowered: Lowered, names: Iterable[str]) -> list[str]:
     return [name for name in names if not any(is_called(one, name) for one in kept)]
 
 
-def defects(built: list[Graph]) -> list[dict[str, Any]]:
-    """The nodes that ExecuTorch lowers in the same way, and that its runtime gets wrong."""
+def delegates(lowered: Lowered, built: list[Graph]) -> list[DelegateReport]:
+    """What became of each delegate, except for the comparison with torch."""
     return [
-        {"delegate": number, "node": node.number, "operator": node.operator, "what": node.upstream}
-        for number, graph in enumerate(built)
-        for node in graph.nodes
-        if node.upstream is not None
-    ]
-
-
-def report(lowered: Lowered, built: list[Graph]) -> dict[str, Any]:
-    """The whole report, except for the comparison with torch."""
-    delegates = [
-        {
-            "delegate": number,
-            "inputs": list(delegate.source.inputs),
-            "outputs": list(delegate.source.outputs),
-            "fused": [asdict(item) for item in delegate.fused],
-            "clones": [clone(item, delegate, graph) for item in delegate.transitions],
-            "statistics": asdict(statistics(delegate.serialized.graph, graph)),
-        }
+        DelegateReport(
+            number, delegate.source.inputs, delegate.source.outputs, delegate.fused,
+            [clone(item, delegate, graph) for item in delegate.transitions],
+            asdict(statistics(delegate.serialized.graph, graph)),
+        )
         for number, (delegate, graph) in enumerate(zip(lowered.delegates, built, strict=True))
-    ]
-    return {
-        "steps": steps(lowered),
-        "delegates": delegates,
-        "refused": [refusal(item) for item in lowered.refusals],
-        "unfused": [refusal(item) for item in lowered.unfused],
-        "defects": defects(built),
-    }
+    ]  # fmt: skip
 
 
 def explain(lowered: Lowered, built: list[Graph], name: str) -> list[str]:
@@ -161,6 +163,6 @@ def _explain_in(delegate: LoweredDelegate, graph: Graph, name: str) -> list[str]
         if name in (item.source, item.reader, item.clone):
             one = clone(item, delegate, graph)
             lines.append(
-                f"{item.clone} changes {item.source} from {one['before']} to {one['after']} for {item.reader}"
+                f"{item.clone} changes {item.source} from {one.before} to {one.after} for {item.reader}"
             )
     return lines

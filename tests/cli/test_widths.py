@@ -20,7 +20,7 @@ import pytest
 from refsim.bytediff import Cause
 from refsim.check.finding import Finding, Level, Place
 from refsim.cli import demo
-from refsim.cli._lowered import CheckedOperator, DelegateReport, FusedOperator, LoweredProgram, RefusedNode
+from refsim.cli._lowered import LoweredProgram
 from refsim.cli.demo import bundled
 from refsim.cli.kit import program
 from refsim.cli.kit.text import show
@@ -29,6 +29,8 @@ from refsim.core.result import Part, Table
 from refsim.device.execution import Misshaped
 from refsim.golden import verify as checks
 from refsim.golden.check import Checked
+from refsim.partition.refusal import RefusedNode
+from refsim.partition.rows import CheckedOperator, DelegateReport, FusedOperator
 
 WIDTHS = (80, 100, 120, 200)
 MODELS = Path(__file__).parents[1] / "data" / "models"
@@ -88,8 +90,8 @@ LOWERED = LoweredProgram(
         )
     ],
     refused=[
-        RefusedNode("not-in-table", "aten_upsample_bilinear2d_vec", "aten.upsample_bilinear2d.vec",
-                    "aten.upsample_bilinear2d.vec", "the backend has no kernel for it")
+        RefusedNode("no-implementation", "aten_upsample_bilinear2d_vec", "aten.upsample_bilinear2d.vec",
+                    "aten.upsample_bilinear2d.vec")
     ],
     unfused=[],
     defects=[

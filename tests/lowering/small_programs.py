@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from refsim.partition.check import evaluate
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import target_name
-from refsim.partition.passes import decompose, functional
+from refsim.partition.passes import decompose
+from refsim.partition.passes.prepare import functional
 
 Q = torch.ops.quantized_decomposed.quantize_per_tensor.default
 DQ = torch.ops.quantized_decomposed.dequantize_per_tensor.default
@@ -41,7 +42,7 @@ def names(given: FxProgram) -> list[str]:
 
 
 def prepared(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> FxProgram:
-    return functional.run(program(function, *shapes, **constants))
+    return functional(program(function, *shapes, **constants))
 
 
 def values(after: FxProgram, *inputs: Tensor) -> list[Tensor]:

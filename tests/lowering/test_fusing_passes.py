@@ -10,19 +10,10 @@ import torch.ao.quantization.fx._decomposed
 from torch import Tensor, nn
 
 from refsim.partition.nodes import shape_of, target_name
-from refsim.partition.passes import (
-    decompose,
-    fold_constants,
-    fold_qdq,
-    functional,
-    fuse_batch_norm,
-    fuse_clamp,
-    fuse_rms_norm,
-    fuse_views,
-    linear,
-    scalars,
-    weight_only,
-)
+from refsim.partition.passes import decompose
+from refsim.partition.passes.prepare import functional, scalars
+from refsim.partition.passes.simplify import fold_qdq, fuse_clamp, fuse_rms_norm, fuse_views
+from refsim.partition.passes.weights import fold_constants, fuse_batch_norm, linear, weight_only
 
 from .small_programs import DQ, INT8, Q, names, prepared, program, values
 
@@ -38,7 +29,7 @@ def test_linear() -> None:
             torch.mm(x, y.t().contiguous().t()),
         )
 
-    after = linear.run(prepared(f, (3, 4), (4, 5), w=w, b=b))
+    after = linear(prepared(f, (3, 4), (4, 5), w=w, b=b))
     assert names(after)[:2] == ["linear", "linear"]
     first, second = list(after.calls())[:2]
     assert first.args[1] is second.args[1] and torch.equal(after.constants[first.args[1].name], w)
@@ -56,7 +47,7 @@ def test_linear() -> None:
     ],
 )
 def test_clamp(activation: Any, bounds: tuple[float, float]) -> None:
-    after = fuse_clamp.run(
+    after = fuse_clamp(
         program(
             lambda m, x: activation(nn.functional.conv2d(x, m.w)), (1, 2, 4, 4), w=torch.randn(3, 2, 3, 3)
         )
@@ -71,7 +62,7 @@ def test_no_clamp_of_what_others_read() -> None:
         y = nn.functional.conv2d(x, m.w)
         return torch.relu(y) + y
 
-    assert names(fuse_clamp.run(program(f, (1, 2, 4, 4), w=torch.randn(3, 2, 1, 1)))) == [
+    assert names(fuse_clamp(program(f, (1, 2, 4, 4), w=torch.randn(3, 2, 1, 1)))) == [
         "convolution",
         "relu",
         "add.Tensor",
@@ -88,7 +79,7 @@ def test_views_around_a_linear_of_what_is_quantized_at_run_time(readers: int) ->
         )
         return sum(torch.mm(y.view(6, 4), m.w.t()).view(2, 3, 5) for _ in range(readers))
 
-    after = linear.run(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
+    after = linear(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
     shapes = [shape_of(node) for node in after.calls() if target_name(node) == "aten.linear.default"]
     assert shapes == ([(2, 3, 5)] if readers == 1 else [(6, 5)] * 2)
 
@@ -100,7 +91,7 @@ def test_fold_qdq() -> None:
         return torch.exp(same), torch.exp(other)
 
     given = program(f, (2, 3))
-    after = fold_qdq.run(given)
+    after = fold_qdq(given)
     assert names(given).count("quantized_decomposed.dequantize_per_tensor") == 2
     first, second = after.outputs()
     assert target_name(first.args[0]) == "aten.sigmoid.default"
@@ -119,7 +110,7 @@ def test_fold_constants() -> None:
         )
         return torch.ops.aten.linear.default(x * m.s.sum(), w, m.s + 1)
 
-    after = fold_constants.run(linear.run(prepared(f, (3, 3), w=weight, s=scale, z=zero))).clean()
+    after = fold_constants(linear(prepared(f, (3, 3), w=weight, s=scale, z=zero))).clean()
     assert names(after)[-2:] == ["mul.Tensor", "linear"] and "add.Tensor" not in names(after)
     _x, folded, bias = (after.constants.get(str(arg)) for arg in list(after.calls())[-1].args)
     assert folded is not None and bias is not None
@@ -131,7 +122,7 @@ def test_fuse_views() -> None:
     def f(x: Tensor) -> Tensor:
         return torch.sqrt(torch.abs(x.view(2, 6).view(3, 4)).view(4, 3)).view(12)
 
-    after = fuse_views.run(prepared(f, (2, 2, 3)))
+    after = fuse_views(prepared(f, (2, 2, 3)))
     assert names(after) == ["view_copy", "abs", "sqrt"]
     assert [shape_of(n) for n in after.calls()] == [(12,)] * 3
 
@@ -141,7 +132,7 @@ def test_views_that_others_read_stay() -> None:
         y = x.view(2, 6)
         return torch.abs(y).view(12) + y.view(12)
 
-    assert names(fuse_views.run(prepared(f, (2, 2, 3)))).count("view_copy") == 3
+    assert names(fuse_views(prepared(f, (2, 2, 3)))).count("view_copy") == 3
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -159,8 +150,8 @@ def test_fuse_batch_norm(transposed: bool) -> None:
             return self.n(y), y  # read twice: stays a norm
 
     module, x = Normed().eval(), torch.randn(1, 4, 6, 5)
-    before = functional.run(decompose.run(torch.export.export(module, (x,))))
-    after = fuse_batch_norm.run(before)
+    before = functional(decompose.run(torch.export.export(module, (x,))))
+    after = fuse_batch_norm(before)
     assert [name for name in names(before) if "norm" in name] == ["_native_batch_norm_legit_no_training"] * 2
     assert [name for name in names(after) if "norm" in name] == ["_native_batch_norm_legit_no_training"]
     for got, need in zip(values(after, x), module(x), strict=True):
@@ -182,8 +173,8 @@ def test_weight_only(low: int, zero: int, axis: int, fused: bool) -> None:
         )
         return torch.nn.functional.linear(x, w, m.bias)
 
-    before = linear.run(prepared(f, (3, 4), **constants))
-    after = weight_only.run(before)
+    before = linear(prepared(f, (3, 4), **constants))
+    after = weight_only(before)
     assert names(after)[-2:] == (["_weight_int8pack_mm", "add.Tensor"] if fused else names(before)[-2:])
     x = torch.randn(3, 4)
     assert torch.allclose(values(after, x)[0], values(before, x)[0], rtol=1e-4, atol=1e-3)
@@ -202,7 +193,7 @@ def test_weight_only(low: int, zero: int, axis: int, fused: bool) -> None:
     ],
 )
 def test_fuse_rms_norm(function: Any, found: bool) -> None:
-    after = fuse_rms_norm.run(scalars.run(prepared(function, (3, 4), w=torch.rand(4))))
+    after = fuse_rms_norm(scalars(prepared(function, (3, 4), w=torch.rand(4))))
     assert ("et_vk.rms_norm" in names(after)) == found
     if found:
         (node,) = after.calls()

@@ -18,8 +18,7 @@ from refsim.graph.scalars import mended
 from refsim.partition.check import check
 from refsim.partition.container import write
 from refsim.partition.lower import Lowered, lower
-from refsim.partition.report import graphs, report
-from refsim.partition.statistics import statistics
+from refsim.partition.report import delegates, graphs, statistics
 
 from .networks import NETWORKS, program
 
@@ -162,8 +161,8 @@ def test_memory_and_costs(network: tuple[str, Lowered]) -> None:
         # constants are stored once, whoever reads them
         keys = [row.named_key for row in delegate.serialized.graph.constants]
         assert keys == list(delegate.serialized.data)
-    content = report(lowered, built)
-    assert [d["statistics"]["operators"] for d in content["delegates"]] == [len(g.nodes) for g in built]
+    rows = delegates(lowered, built)
+    assert [row.statistics["operators"] for row in rows] == [len(g.nodes) for g in built]
 
 
 def test_add_relu_is_exact() -> None:

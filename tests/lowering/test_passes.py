@@ -11,25 +11,18 @@ from torch import Tensor, nn
 
 from refsim.core.errors import GraphError
 from refsim.partition.nodes import dtype_of, shape_of, target_name
-from refsim.partition.passes import (
-    decompose,
-    dim_order,
-    fold_constants,
+from refsim.partition.passes import decompose
+from refsim.partition.passes.prepare import dim_order, functional, mixed_types, promote, remove_noops, scalars
+from refsim.partition.passes.simplify import (
+    dropped_dims,
     fold_qdq,
-    functional,
     fuse_clamp,
     fuse_views,
-    insert_prepack,
-    linear,
-    mixed_types,
-    promote,
-    remove_noops,
     remove_redundant,
-    scalars,
     squeeze_inputs,
     squeeze_views,
 )
-from refsim.partition.passes.squeeze_views import dropped_dims
+from refsim.partition.passes.weights import fold_constants, insert_prepack, linear
 
 from .small_programs import DQ, INT8, Q, names, prepared, program, values
 
@@ -39,7 +32,7 @@ PASSES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("step", PASSES, ids=lambda m: m.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("step", PASSES, ids=lambda m: m.__name__)
 def test_passes_are_pure_and_idempotent(step: Any) -> None:
     def everything(m: Any, x: Tensor) -> Tensor:
         y = DQ(Q(x.view(4, 6) + 2, 0.5, 3, *INT8), 0.5, 3, *INT8)
@@ -50,13 +43,13 @@ def test_passes_are_pure_and_idempotent(step: Any) -> None:
     constants = {"w": torch.randn(4, 4, 1, 1), "v": torch.randn(5, 12), "b": torch.randn(5)}
     before = program(everything, (2, 12), **constants)
     if step is not functional:
-        before = functional.run(before)
+        before = functional(before)
     text, kept = str(before.graph), dict(before.constants)
-    once = step.run(before)
+    once = step(before)
     assert str(before.graph) == text and before.constants == kept
     assert once.graph is not before.graph
     once.graph.lint()
-    assert names(step.run(once)) == names(once)
+    assert names(step(once)) == names(once)
 
 
 def test_decompose_keeps_what_kernels_want() -> None:
@@ -93,7 +86,7 @@ def test_decompose_refuses_a_program_with_state() -> None:
 def test_functional() -> None:
     given = program(lambda x: x.view(6).view(2, 3).permute(1, 0).unsqueeze(0)[:, 1:], (2, 3))
     assert not [n for n in given.calls() if not n.target.is_view]
-    after = functional.run(given)
+    after = functional(given)
     assert all(name.partition(".")[0].endswith("_copy") for name in names(after))
     assert [shape_of(n) for n in after.calls()] == [shape_of(n) for n in given.calls()]
 
@@ -107,7 +100,7 @@ def test_functional() -> None:
     ],
 )
 def test_scalars(function: Any, value: Tensor) -> None:
-    after = scalars.run(program(function, (2, 3)))
+    after = scalars(program(function, (2, 3)))
     (constant,) = after.constants.values()
     assert constant.dtype == value.dtype and torch.equal(constant, value)
     last = list(after.calls())[-1]
@@ -115,7 +108,7 @@ def test_scalars(function: Any, value: Tensor) -> None:
 
 
 def test_equal_scalars_are_constants_of_their_own() -> None:
-    after = scalars.run(program(lambda x: (x + 1.5) * 1.5 + 2.5, (2, 3)))
+    after = scalars(program(lambda x: (x + 1.5) * 1.5 + 2.5, (2, 3)))
     assert [float(t) for t in after.constants.values()] == [1.5, 1.5, 2.5]
 
 
@@ -132,8 +125,8 @@ def test_equal_scalars_are_constants_of_their_own() -> None:
     ],
 )
 def test_mixed_types(function: Any, converted: list[str]) -> None:
-    before = scalars.run(program(function, (2, 3)))
-    after = mixed_types.run(before)
+    before = scalars(program(function, (2, 3)))
+    after = mixed_types(before)
     new = [n for n in after.calls() if n.name not in {m.name for m in before.graph.nodes}]
     assert [f"{dtype_of(n.args[0])} {dtype_of(n)}" for n in new] == converted
     assert [dtype_of(n) for n in after.outputs()] == [dtype_of(n) for n in before.outputs()]
@@ -147,7 +140,7 @@ def test_noops() -> None:
 
     given = prepared(f, (2, 3))
     assert names(given).count("slice_copy.Tensor") == names(given).count("_to_copy") == 2
-    assert names(remove_noops.run(given)) == ["slice_copy.Tensor", "relu", "_to_copy"]
+    assert names(remove_noops(given)) == ["slice_copy.Tensor", "relu", "_to_copy"]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +156,7 @@ def test_a_dequantize_that_is_quantized_again(second: tuple[Any, ...], left: lis
         y = DQ(Q(torch.relu(x), 0.5, 3, *INT8), 0.5, 3, *INT8)
         return DQ(Q(y, *second), *second)
 
-    found = names(remove_noops.run(program(f, (2, 3))))
+    found = names(remove_noops(program(f, (2, 3))))
     assert [n.rpartition(".")[2].removesuffix("_per_tensor") for n in found] == left
 
 
@@ -171,7 +164,7 @@ def test_dim_order() -> None:
     def f(x: Tensor) -> Tensor:
         return x.clone(memory_format=torch.channels_last).to(torch.float16)
 
-    first, second = dim_order.run(program(f, (1, 2, 3, 4))).calls()
+    first, second = dim_order(program(f, (1, 2, 3, 4))).calls()
     assert target_name(first) == "dim_order_ops._clone_dim_order.default"
     assert first.kwargs["dim_order"] == [0, 2, 3, 1] and "memory_format" not in first.kwargs
     assert target_name(second) == "dim_order_ops._to_dim_order_copy.default"
@@ -183,8 +176,8 @@ def test_redundant() -> None:
         y = torch.relu(x.clone()).clone().expand(2, 3)
         return y.to(torch.float16).expand(4, 2, 3).clone()
 
-    given = dim_order.run(prepared(f, (2, 3)))
-    assert names(remove_redundant.run(given)) == ["relu", "dim_order_ops._to_dim_order_copy", "expand_copy"]
+    given = dim_order(prepared(f, (2, 3)))
+    assert names(remove_redundant(given)) == ["relu", "dim_order_ops._to_dim_order_copy", "expand_copy"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +194,7 @@ def test_redundant() -> None:
     ],
 )
 def test_squeeze_views(source: tuple[int, ...], shape: tuple[int, ...], becomes: Any) -> None:
-    (node,) = squeeze_views.run(prepared(lambda x: x.view(shape), source)).calls()
+    (node,) = squeeze_views(prepared(lambda x: x.view(shape), source)).calls()
     expected = becomes or ("view_copy", list(shape))
     assert (target_name(node).removeprefix("aten.").removesuffix(".default"), node.args[1]) == expected
     assert shape_of(node) == shape
@@ -219,7 +212,7 @@ def test_prepack() -> None:
         return (y + m.c) * m.c
 
     constants = {"w": torch.randn(3, 2, 1, 1), "b": torch.randn(3), "c": torch.randn(3, 1, 1)}
-    after = insert_prepack.run(program(f, (1, 2, 4, 4), **constants))
+    after = insert_prepack(program(f, (1, 2, 4, 4), **constants))
     assert names(after) == ["et_vk.prepack", "convolution", "add.Tensor", "mul.Tensor"]
     prepack, convolution, add, mul = after.calls()
     assert add.args[1] is mul.args[1] is prepack
@@ -227,7 +220,7 @@ def test_prepack() -> None:
 
 
 def test_prepack_of_a_primary_argument() -> None:
-    after = insert_prepack.run(program(lambda m, x: torch.mm(m.a, x), (4, 3), a=torch.randn(2, 4)))
+    after = insert_prepack(program(lambda m, x: torch.mm(m.a, x), (4, 3), a=torch.randn(2, 4)))
     assert names(after) == ["et_vk.prepack", "mm"]
 
 
@@ -246,7 +239,7 @@ def test_prepack_of_a_primary_argument() -> None:
     ],
 )
 def test_squeeze_inputs(shape: tuple[int, ...], short: list[int] | None) -> None:
-    after = squeeze_inputs.run(program(lambda x: torch.nn.functional.gelu(x) + 1, shape))
+    after = squeeze_inputs(program(lambda x: torch.nn.functional.gelu(x) + 1, shape))
     views = [node for node in after.calls() if target_name(node) == "aten.view_copy.default"]
     assert [list(node.args[1]) for node in views] == ([] if short is None else [short, list(shape)])
     x = torch.randn(shape)
@@ -259,6 +252,6 @@ def test_squeeze_inputs(shape: tuple[int, ...], short: list[int] | None) -> None
 
 def test_promote() -> None:
     """Comparisons of unequal dtypes compute in float32; equal ones stay as they are."""
-    after = promote.run(scalars.run(program(lambda x: (x.int() < x, x.int() < x.int() * x.int()), (2, 3))))
+    after = promote(scalars(program(lambda x: (x.int() < x, x.int() < x.int() * x.int()), (2, 3))))
     new = [n for n in after.calls() if n.name.startswith("_to_copy") and dtype_of(n) == "float32"]
     assert len(new) == 1 and [target_name(user) for user in new[0].users] == ["aten.lt.Tensor"]

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.lower import prepare
 from refsim.partition.nodes import target_name
-from refsim.partition.passes import fuse_patterns, linear
+from refsim.partition.passes import fuse_patterns
+from refsim.partition.passes.weights import linear
 from refsim.partition.patterns import Match, find_all
-from refsim.partition.refusal import CODES, Refusal
+from refsim.partition.refusal import CODES, RefusedNode
 
 F = nn.functional
 OPS = torch.ops.quantized_decomposed
@@ -58,10 +59,10 @@ class Net(nn.Module):
 
 
 def prepared(net: nn.Module, *inputs: Tensor) -> FxProgram:
-    return linear.run(prepare(torch.export.export(net, inputs)))
+    return linear(prepare(torch.export.export(net, inputs)))
 
 
-def find(function: Any, weight: Tensor, *inputs: Tensor, **parts: Any) -> Match | Refusal | None:
+def find(function: Any, weight: Tensor, *inputs: Tensor, **parts: Any) -> Match | RefusedNode | None:
     """The only match or near miss of a network."""
     found = [item for _pattern, item in find_all(prepared(Net(function, weight, **parts), *inputs))]
     assert len(found) <= 1
@@ -306,7 +307,7 @@ def test_refused(
     code: str, function: Any, weight: Tensor, inputs: tuple[Tensor, ...], parts: dict[str, Any]
 ) -> None:
     found = find(function, weight, *inputs, **parts)
-    assert isinstance(found, Refusal) and found.code == code, found
+    assert isinstance(found, RefusedNode) and found.code == code, found
     assert CODES[code] in str(found) and found.node in str(found)
 
 

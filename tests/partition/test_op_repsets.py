@@ -8,7 +8,8 @@ import pytest
 
 from refsim.core.errors import GraphError
 from refsim.core.layout import layout
-from refsim.partition.repset.constants import (
+from refsim.partition.repset.op import OpRepSets
+from refsim.partition.repset.sets import (
     ANY_BUFFER,
     ANY_STORAGE,
     ANY_STORAGE_INCL_PACKED_INT8,
@@ -22,9 +23,10 @@ from refsim.partition.repset.constants import (
     PACKED_INT8_BUFFER,
     PACKED_INT8_CHANNELS_PACKED_BUFFER,
     PACKED_INT8_CONV2D_BUFFER,
+    Storage,
+    TensorRepr,
+    TensorRepSet,
 )
-from refsim.partition.repset.op import OpRepSets
-from refsim.partition.repset.sets import Storage, TensorRepr, TensorRepSet, TensorRepSetList
 
 from .fake import call, list_node, tensor_node
 
@@ -33,72 +35,71 @@ SHAPE = (1, 8, 6, 10)
 
 def unary(sets: TensorRepSet, out: TensorRepSet | None = None) -> OpRepSets:
     node = call("unary", [tensor_node(SHAPE)], SHAPE)
-    return OpRepSets(TensorRepSetList(sets), TensorRepSetList(out or sets), node)
+    return OpRepSets(sets, out or sets, node)
 
 
 def binary(ins: TensorRepSet | list[TensorRepSet], out: TensorRepSet, *more: object) -> OpRepSets:
     node = call("binary", [tensor_node(SHAPE), tensor_node(SHAPE), *more], SHAPE)
-    return OpRepSets(TensorRepSetList(ins), TensorRepSetList(out), node)
+    return OpRepSets(ins, out, node)
 
 
 def test_the_primary_argument_is_the_first_tensor_with_a_set() -> None:
     node = call("op", [3, tensor_node(SHAPE), tensor_node(SHAPE)], SHAPE)
-    sets = OpRepSets(
-        TensorRepSetList([NO_STORAGE, NO_STORAGE, ANY_TEXTURE]), TensorRepSetList(ANY_TEXTURE), node
-    )
+    sets = OpRepSets([NO_STORAGE, NO_STORAGE, ANY_TEXTURE], ANY_TEXTURE, node)
     assert sets.primary_arg_idx == 2
     # neither a scalar nor a prepacked weight makes the operator impossible
-    assert sets.get_arg_repset(0) == sets.get_arg_repset(1) == ANY_STORAGE_INCL_PACKED_INT8
+    assert sets.args[0] == sets.args[1] == ANY_STORAGE_INCL_PACKED_INT8
 
 
 def test_an_operator_without_tensor_arguments_has_no_primary_one() -> None:
-    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), call("full", [4], SHAPE))
+    sets = OpRepSets(ANY_STORAGE, ANY_STORAGE, call("full", [4], SHAPE))
     assert sets.primary_arg_idx is None and not sets.sync_primary_io_repr
-    assert sets.try_constrain_with_out_repset(ANY_BUFFER) and sets.get_out_repset(0) == ANY_BUFFER
+    assert sets.try_constrain_with_out_repset(ANY_BUFFER) and sets.outs[0] == ANY_BUFFER
 
 
 def test_a_list_argument_takes_what_all_its_tensors_can() -> None:
     node = call("cat", [[tensor_node((1, 8, 4, 4)), tensor_node((1, 4 * 2048 + 1, 1, 1))]], SHAPE)
-    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), node)
-    assert sets.get_arg_repset(0) == sets.get_out_repset(0) == ANY_BUFFER
+    sets = OpRepSets(ANY_STORAGE, ANY_STORAGE, node)
+    assert sets.args[0] == sets.outs[0] == ANY_BUFFER
 
 
 def test_more_than_four_dims_need_a_buffer() -> None:
     node = call("unary", [tensor_node((2, 1, 3, 4, 5))], (2, 1, 3, 4, 5))
-    assert OpRepSets(TensorRepSetList(ANY_TEXTURE), TensorRepSetList(ANY_TEXTURE), node).any_is_empty()
-    sets = OpRepSets(TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), node)
-    assert sets.get_out_repset(0) == ANY_BUFFER
+    assert OpRepSets(ANY_TEXTURE, ANY_TEXTURE, node).any_is_empty()
+    sets = OpRepSets(ANY_STORAGE, ANY_STORAGE, node)
+    assert sets.outs[0] == ANY_BUFFER
 
 
 def test_getitem_sees_the_tensor_that_it_takes() -> None:
     source = list_node((1, 8, 4, 4), (2, 1, 3, 4, 5))
     sets = OpRepSets(
-        TensorRepSetList(ANY_STORAGE),
-        TensorRepSetList(ANY_STORAGE),
+        ANY_STORAGE,
+        ANY_STORAGE,
         call(operator.getitem, [source, 1], (2, 1, 3, 4, 5)),
     )
-    assert sets.get_arg_repset(0) == ANY_BUFFER
+    assert sets.args[0] == ANY_BUFFER
     with pytest.raises(GraphError, match="several tensors"):
-        OpRepSets(
-            TensorRepSetList(ANY_STORAGE), TensorRepSetList(ANY_STORAGE), call("unary", [source], SHAPE)
-        )
+        OpRepSets(ANY_STORAGE, ANY_STORAGE, call("unary", [source], SHAPE))
 
 
 def test_outputs_with_sets_of_their_own() -> None:
     node = call("norm", [tensor_node(SHAPE)], SHAPE, (8,), (8,))
     sets = OpRepSets(
-        TensorRepSetList(CHANNELS_PACKED_TEXTURE),
-        TensorRepSetList([CHANNELS_PACKED_TEXTURE, CONTIGUOUS_BUFFER, CONTIGUOUS_BUFFER]),
+        CHANNELS_PACKED_TEXTURE,
+        [CHANNELS_PACKED_TEXTURE, CONTIGUOUS_BUFFER, CONTIGUOUS_BUFFER],
         node,
     )
     assert not sets.sync_outs_repr and sets.sync_primary_io_repr
-    assert [sets.get_out_repset(i) for i in range(3)] == [
+    assert sets.outs == [
         CHANNELS_PACKED_TEXTURE,
         CONTIGUOUS_BUFFER,
         CONTIGUOUS_BUFFER,
     ]
-    _args, outs = sets.pick_representations()
-    assert [outs.storage_type(i) for i in range(3)] == [Storage.TEXTURE_3D, Storage.BUFFER, Storage.BUFFER]
+    assert [out.choice().storage_type for out in sets.outs] == [
+        Storage.TEXTURE_3D,
+        Storage.BUFFER,
+        Storage.BUFFER,
+    ]
 
 
 # --- constraining ---
@@ -108,17 +109,16 @@ def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
     """The packed dim is synced, not the layout: no transition is needed for any of the three."""
     sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
     assert sets.try_constrain_with_arg_repset(0, PACKED_INT8_4W4C_BUFFER)
-    assert sets.get_arg_repset(1) == sets.get_out_repset(0) == PACKED_INT8_CHANNELS_PACKED_BUFFER
+    assert sets.args[1] == sets.outs[0] == PACKED_INT8_CHANNELS_PACKED_BUFFER
     assert sets.try_constrain_with_arg_repset(1, PACKED_INT8_4C1W_BUFFER)
     assert sets.try_constrain_with_out_repset(PACKED_INT8_CONV2D_BUFFER)
-    args, outs = sets.pick_representations()
-    assert [args.memory_layout(i) for i in (0, 1)] == [layout("4W4C"), layout("4C1W")]
-    assert outs[0] == TensorRepr(Storage.BUFFER, layout("CONV2D"))
+    assert [arg.choice().memory_layout for arg in sets.args] == [layout("4W4C"), layout("4C1W")]
+    assert sets.outs[0].choice() == TensorRepr(Storage.BUFFER, layout("CONV2D"))
 
 
 def test_synced_tensors_that_pack_different_dims_are_an_error() -> None:
     sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
-    sets.args_repset_list[0] = PACKED_INT8_4W_BUFFER
-    sets.args_repset_list[1] = PACKED_INT8_4C1W_BUFFER
+    sets.args[0] = PACKED_INT8_4W_BUFFER
+    sets.args[1] = PACKED_INT8_4C1W_BUFFER
     with pytest.raises(GraphError, match="synced arguments pack different dims"):
-        sets.assert_sync_contraints()
+        sets.check_synced()

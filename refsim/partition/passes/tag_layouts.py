@@ -31,9 +31,8 @@ from refsim.partition.nodes import (
     target_name,
     tensors_of,
 )
-from refsim.partition.repset.constants import ANY_STORAGE, ANY_STORAGE_INCL_PACKED_INT8
 from refsim.partition.repset.op import OpRepSets
-from refsim.partition.repset.sets import TensorRepr, TensorRepSet, TensorRepSetList, make_tensor_repset
+from refsim.partition.repset.sets import ANY_STORAGE, ANY_STORAGE_INCL_PACKED_INT8, TensorRepr, TensorRepSet
 
 #: How many nodes' readers one search looks at. Without a bound, graphs with many branches take forever.
 TRACE_BUDGET = 64
@@ -115,7 +114,7 @@ class _Tagger:
         if target_name(node) == GETITEM:
             source, index = node.args[0], node.args[1]
             assert isinstance(source, fx.Node) and isinstance(index, int)
-            taken = TensorRepSetList(self.sets(source).get_out_repset(index))
+            taken = self.sets(source).outs[index]
             return OpRepSets(taken, taken, node)
         return self.features[target_name(node)].op_repsets(node)
 
@@ -130,8 +129,8 @@ class _Tagger:
             return ANY_STORAGE_INCL_PACKED_INT8
         node = next(nodes_in(arg))
         if isinstance(node.meta.get(REPR), TensorRepr):
-            return make_tensor_repset(node.meta[REPR])
-        return self.sets(node).get_out_repset(0) if self.is_operator(node) else ANY_STORAGE
+            return TensorRepSet({node.meta[REPR]})
+        return self.sets(node).outs[0] if self.is_operator(node) else ANY_STORAGE
 
     # --- what its readers want ---
 
@@ -140,14 +139,14 @@ class _Tagger:
         queue = deque([origin])
         # the last unit of the budget only says that it is spent
         for _ in range(self.budget - 1):
-            if not queue or choices.is_constrained():
+            if not queue or len(choices) <= 1:
                 break
             for user, index in self.readers(queue.popleft()):
-                if choices.is_constrained():
+                if len(choices) <= 1:
                     break
-                asked = self.sets(user).get_arg_repset(index)
-                if asked.any_in_common(choices):
-                    choices = choices.make_intersect(asked)
+                asked = self.sets(user).args[index]
+                if choices & asked:
+                    choices &= asked
                     if self.sets(user).propagates_to_output(index):
                         queue.append(user)
         return choices
@@ -181,16 +180,16 @@ class _Tagger:
             if is_tensor_arg(arg) and not any(self.is_stored(source) for source in nodes_in(arg))
         ]
         stages = {index: self.constrain_arg(sets, index) for index in tensors}
-        declared = sets.get_out_repset(0)
-        if declared.is_ambiguous():
+        declared = sets.outs[0]
+        if len(declared) > 1:
             sets.try_constrain_with_out_repset(self.wanted(node, declared))
-        args, outs = sets.pick_representations()
-        after = sets.get_out_repset(0)
+        args, outs = ([each.choice() for each in held] for held in (sets.args, sets.outs))
+        after = sets.outs[0]
         self.choices[node.name] = (
             *(Choice(f"argument {index}", *stages[index], args[index]) for index in tensors),
             Choice("output", declared, after, after, outs[0]),
         )
-        node.meta[REPR] = outs[0] if is_single_tensor(node) else list(outs.vals)
+        node.meta[REPR] = outs[0] if is_single_tensor(node) else outs
         for index in tensors:
             for source in list(nodes_in(node.args[index])):
                 self.supply(node, index, source, args[index])
@@ -198,14 +197,14 @@ class _Tagger:
     def constrain_arg(self, sets: OpRepSets, index: int) -> tuple[TensorRepSet, TensorRepSet, TensorRepSet]:
         """Narrow an argument. Returns its set as declared, after its readers, and after its producer."""
         arg = sets.op_node.args[index]
-        declared = sets.get_arg_repset(index)
-        if declared.is_ambiguous():
+        declared = sets.args[index]
+        if len(declared) > 1:
             asked = self.wanted(next(nodes_in(arg)), declared)
             sets.try_constrain_with_arg_repset(index, asked)
-        after_users = sets.get_arg_repset(index)
-        if after_users.is_ambiguous():
+        after_users = sets.args[index]
+        if len(after_users) > 1:
             sets.try_constrain_with_arg_repset(index, self.given(arg))
-        return declared, after_users, sets.get_arg_repset(index)
+        return declared, after_users, sets.args[index]
 
     def is_stored(self, node: fx.Node) -> bool:
         """Whether the node is a constant that the operator packs by itself: it has no representation."""

@@ -32,7 +32,7 @@ from refsim.partition.patterns import (
     weight_only,
 )
 from refsim.partition.patterns._match import Match
-from refsim.partition.refusal import Refusal, Refused
+from refsim.partition.refusal import Refused, RefusedNode
 
 
 class Pattern(Protocol):
@@ -54,7 +54,7 @@ for _module in MODULES:
         PATTERNS.setdefault(_anchor, []).append(_module)
 
 
-def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | Refusal] | None:
+def find(program: FxProgram, node: fx.Node) -> tuple[Pattern, Match | RefusedNode] | None:
     """The pattern that a node is the anchor of, and what it says; None for a node of no pattern."""
     for pattern in PATTERNS.get(target_name(node), ()):
         try:
@@ -79,7 +79,7 @@ def _ranked(match: Match) -> Match:
     return match
 
 
-def find_all(program: FxProgram) -> Iterator[tuple[Pattern, Match | Refusal]]:
+def find_all(program: FxProgram) -> Iterator[tuple[Pattern, Match | RefusedNode]]:
     """Every match and every near miss, in the order of the graph."""
     for node in program.calls():
         found = find(program, node)

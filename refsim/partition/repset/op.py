@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import combinations
+from operator import and_
 from typing import Any
 
 from refsim.core.errors import GraphError
 from refsim.partition.nodes import GETITEM, is_single_tensor, is_tensor_arg, target_name, tensors_of
-from refsim.partition.repset.constants import ANY_STORAGE_INCL_PACKED_INT8
 from refsim.partition.repset.sets import (
+    ANY_STORAGE_INCL_PACKED_INT8,
     DEFAULT_TEXTURE_LIMITS,
-    TensorReprList,
+    NO_STORAGE,
+    Sets,
     TensorRepSet,
-    TensorRepSetList,
-    filter_invalid_reprs,
 )
+
+
+def _at(declared: Sequence[TensorRepSet], index: int) -> TensorRepSet:
+    """The set of a tensor; a single set stands for all, and past the end sets are empty."""
+    index = 0 if len(declared) == 1 else index
+    return declared[index] if index < len(declared) else NO_STORAGE
 
 
 class OpRepSets:
@@ -33,154 +41,113 @@ class OpRepSets:
 
     def __init__(
         self,
-        inputs_repsets: TensorRepSetList,
-        outputs_repsets: TensorRepSetList,
+        inputs: Sets,
+        outputs: Sets,
         op_node: Any,
         texture_limits: Sequence[int] = DEFAULT_TEXTURE_LIMITS,
     ) -> None:
         self.op_node = op_node
-        self.sync_args_repr = len(inputs_repsets) <= 1
-        self.sync_outs_repr = len(outputs_repsets) <= 1
-        self.primary_arg_idx: int | None = next(
-            (
-                index
-                for index, arg in enumerate(op_node.args)
-                if is_tensor_arg(arg) and not inputs_repsets[index].is_empty()
-            ),
-            None,
+        given, made = (sets if isinstance(sets, list) else [sets] for sets in (inputs, outputs))
+        self.sync_args_repr, self.sync_outs_repr = len(given) <= 1, len(made) <= 1
+        there = {index: _at(given, index) for index, arg in enumerate(op_node.args) if is_tensor_arg(arg)}
+        self.primary_arg_idx = next((index for index, declared in there.items() if declared), None)
+        self.sync_primary_io_repr = self.primary_arg_idx is not None and there[self.primary_arg_idx] == _at(
+            made, 0
         )
-        self.sync_primary_io_repr = (
-            self.primary_arg_idx is not None and inputs_repsets[self.primary_arg_idx] == outputs_repsets[0]
+        self.args = [
+            self._possible(arg, there[index], texture_limits)
+            if there.get(index)
+            else ANY_STORAGE_INCL_PACKED_INT8
+            for index, arg in enumerate(op_node.args)
+        ]
+        self.outs = [
+            _at(made, index).fitting(tensor, texture_limits)
+            for index, tensor in enumerate(tensors_of(op_node))
+        ]
+        common_arg, common_out = (
+            reduce(and_, sets, ANY_STORAGE_INCL_PACKED_INT8) for sets in (self.args, self.outs)
         )
-
-        args: list[TensorRepSet] = []
-        outs: list[TensorRepSet] = []
-        common_arg = common_out = ANY_STORAGE_INCL_PACKED_INT8
-        for index, arg in enumerate(op_node.args):
-            declared = inputs_repsets[index]
-            if not is_tensor_arg(arg) or declared.is_empty():
-                args.append(ANY_STORAGE_INCL_PACKED_INT8.copy())
-                continue
-            args.append(self._possible(arg, declared, texture_limits))
-            common_arg = common_arg.make_intersect(args[-1])
-        for index, tensor in enumerate(tensors_of(op_node)):
-            outs.append(filter_invalid_reprs(tensor, outputs_repsets[index], texture_limits))
-            common_out = common_out.make_intersect(outs[-1])
-
         if self.sync_primary_io_repr:
             assert self.primary_arg_idx is not None
             # from here on the primary pair stands for whatever else is synced with either of the two
-            first = common_arg if self.sync_args_repr else args[self.primary_arg_idx]
-            second = common_out if self.sync_outs_repr else outs[0]
-            common_arg = common_out = first.make_intersect(second)
-            args[self.primary_arg_idx] = common_arg.copy()
-            outs[0] = common_arg.copy()
+            first = common_arg if self.sync_args_repr else self.args[self.primary_arg_idx]
+            second = common_out if self.sync_outs_repr else self.outs[0]
+            common_arg = common_out = first & second
+            self.args[self.primary_arg_idx] = self.outs[0] = common_arg
         if self.sync_args_repr:
-            args = [common_arg.copy() for _ in args]
+            self.args = [common_arg for _ in self.args]
         if self.sync_outs_repr:
-            outs = [common_out.copy() for _ in outs]
-        self.args_repset_list = TensorRepSetList(args)
-        self.outs_repset_list = TensorRepSetList(outs)
-        self.assert_sync_contraints()
+            self.outs = [common_out for _ in self.outs]
+        self.check_synced()
 
     def _possible(self, arg: Any, declared: TensorRepSet, limits: Sequence[int]) -> TensorRepSet:
         """What is possible for an argument, given its size; the tensors of a list share one representation."""
         if isinstance(arg, list | tuple):
             for entry in arg:
-                declared = filter_invalid_reprs(entry.meta["val"], declared, limits)
+                declared = declared.fitting(entry.meta["val"], limits)
             return declared
         if is_single_tensor(arg):
-            return filter_invalid_reprs(arg.meta["val"], declared, limits)
+            return declared.fitting(arg.meta["val"], limits)
         if target_name(self.op_node) == GETITEM:
-            return filter_invalid_reprs(tensors_of(arg)[self.op_node.args[1]], declared, limits)
+            return declared.fitting(tensors_of(arg)[self.op_node.args[1]], limits)
         raise GraphError(f"node {self.op_node}", "takes several tensors as one argument", got=str(arg))
 
-    def __str__(self) -> str:
-        return f"args {self.args_repset_list} outs {self.outs_repset_list}"
-
     def any_is_empty(self) -> bool:
-        return self.args_repset_list.any_is_empty() or self.outs_repset_list.any_is_empty()
-
-    def get_arg_repset(self, i: int) -> TensorRepSet:
-        return self.args_repset_list[i]
-
-    def get_out_repset(self, i: int) -> TensorRepSet:
-        return self.outs_repset_list[i]
+        """Whether a tensor has no representation at all, or there is none."""
+        return not (self.args and self.outs and all((*self.args, *self.outs)))
 
     def propagates_to_output(self, arg_i: int) -> bool:
         """Whether constraining the argument constrains output 0."""
         return self.sync_primary_io_repr and (self.sync_args_repr or arg_i == self.primary_arg_idx)
 
-    def assert_sync_contraints(self) -> None:
-        """Raise GraphError if synced tensors pack different dims. (Upstream's spelling.)"""
-        groups: list[tuple[str, list[TensorRepSet]]] = []
+    def check_synced(self) -> None:
+        """Raise GraphError if synced tensors pack different dims."""
+        groups: dict[str, list[TensorRepSet]] = {}
         if self.sync_args_repr:
-            groups.append(("arguments", self.args_repset_list.vals))
+            groups["arguments"] = self.args
         if self.sync_outs_repr:
-            groups.append(("outputs", self.outs_repset_list.vals))
-        if self.sync_primary_io_repr and self.outs_repset_list.vals:
+            groups["outputs"] = self.outs
+        if self.sync_primary_io_repr and self.outs:
             assert self.primary_arg_idx is not None
-            pair = [self.args_repset_list[self.primary_arg_idx], self.outs_repset_list[0]]
-            groups.append(("primary argument and output", pair))
-        for what, sets in groups:
-            there = [item for item in sets if not item.is_empty()]
-            for number, item in enumerate(there):
-                for other in there[number + 1 :]:
-                    if not item.has_compatible_packed_dim_info_set(other):
-                        raise GraphError(
-                            f"node {self.op_node}",
-                            f"synced {what} pack different dims",
-                            got=f"{item}, {other}",
-                        )
+            groups["primary argument and output"] = [self.args[self.primary_arg_idx], self.outs[0]]
+        for what, sets in groups.items():
+            for item, other in combinations(filter(None, sets), 2):
+                if not other.packed <= item.packed:
+                    where, got = f"node {self.op_node}", f"{item}, {other}"
+                    raise GraphError(where, f"synced {what} pack different dims", got=got)
 
     def try_constrain_with_arg_repset(self, arg_i: int, source_repset: TensorRepSet) -> bool:
         """Narrow argument ``arg_i`` to ``source_repset``, and what is synced with it. True if that was possible."""
-        current = self.args_repset_list[arg_i]
-        narrowed = current.make_intersect(source_repset)
-        if current == source_repset or narrowed.is_empty():
+        current = self.args[arg_i]
+        narrowed = current & source_repset
+        if current == source_repset or not narrowed:
             return False
-        if self.sync_primary_io_repr and not self.get_out_repset(0).has_compatible_packed_dim_info_set(
-            narrowed
-        ):
+        if self.sync_primary_io_repr and not narrowed.packed <= self.outs[0].packed:
             return False
-        self.args_repset_list[arg_i] = narrowed
-        if self.sync_args_repr:
-            self._follow(self.args_repset_list, narrowed, but=arg_i)
+        _narrow(self.args, arg_i, narrowed, self.sync_args_repr)
         if self.propagates_to_output(arg_i):
-            out = self.outs_repset_list[0].constrain_to_compatible_packed_dim(narrowed)
-            self.outs_repset_list[0] = out
-            if self.sync_outs_repr:
-                self._follow(self.outs_repset_list, out, but=0)
-        self.assert_sync_contraints()
+            _narrow(self.outs, 0, self.outs[0].like(narrowed), self.sync_outs_repr)
+        self.check_synced()
         return True
 
     def try_constrain_with_out_repset(self, required_repset: TensorRepSet) -> bool:
         """Narrow output 0 to ``required_repset``, and what is synced with it. True if that was possible."""
-        current = self.outs_repset_list[0]
-        narrowed = current.make_intersect(required_repset)
-        if current == required_repset or narrowed.is_empty():
+        current = self.outs[0]
+        narrowed = current & required_repset
+        if current == required_repset or not narrowed:
             return False
-        self.outs_repset_list[0] = narrowed
-        if self.sync_outs_repr:
-            self._follow(self.outs_repset_list, narrowed, but=0)
+        _narrow(self.outs, 0, narrowed, self.sync_outs_repr)
         if self.sync_primary_io_repr:
             assert self.primary_arg_idx is not None
-            primary = self.args_repset_list[self.primary_arg_idx].constrain_to_compatible_packed_dim(narrowed)
-            self.args_repset_list[self.primary_arg_idx] = primary
-            if self.sync_args_repr:
-                self._follow(self.args_repset_list, primary, but=self.primary_arg_idx)
-        self.assert_sync_contraints()
+            primary = self.args[self.primary_arg_idx].like(narrowed)
+            _narrow(self.args, self.primary_arg_idx, primary, self.sync_args_repr)
+        self.check_synced()
         return True
 
-    @staticmethod
-    def _follow(sets: TensorRepSetList, leader: TensorRepSet, but: int) -> None:
-        for index, item in enumerate(sets.vals):
-            if index != but:
-                sets[index] = item.constrain_to_compatible_packed_dim(leader)
 
-    def pick_representations(self) -> tuple[TensorReprList, TensorReprList]:
-        """A representation for every argument and every output."""
-        return (
-            TensorReprList([item.make_tensor_repr() for item in self.args_repset_list.vals]),
-            TensorReprList([item.make_tensor_repr() for item in self.outs_repset_list.vals]),
-        )
+def _narrow(sets: list[TensorRepSet], at: int, narrowed: TensorRepSet, synced: bool) -> None:
+    """Put a set in the place of another; what is synced with it follows."""
+    sets[:] = [
+        narrowed if index == at else item.like(narrowed) if synced else item
+        for index, item in enumerate(sets)
+    ]

@@ -1,16 +1,19 @@
-"""A representation, a set of them, and lists of both that broadcast."""
+"""A representation, sets of them, and those that operators declare, by upstream's names."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 from refsim.core.errors import LayoutError
 from refsim.core.layout import (
     CHANNELS_PACKED,
+    CHANNELS_PACKED_INT8,
+    FLOAT_LAYOUTS,
     HEIGHT_PACKED,
+    INT8_LAYOUTS,
     LAYOUTS,
     PACKED_4C,
     PACKED_4C1W,
@@ -61,26 +64,6 @@ _SUFFIX = {Storage.BUFFER: "", Storage.TEXTURE_3D: ":TEXTURE_3D", Storage.DEFAUL
 
 
 @dataclass(frozen=True)
-class PackedDimInfo:
-    """What synced tensors must agree in: the packed dim (WHCN number) and its block size, per storage type."""
-
-    packed_dim: int
-    packed_dim_block_size: int
-
-    @classmethod
-    def from_repr(cls, memory_layout: Layout, storage_type: Storage = Storage.BUFFER) -> PackedDimInfo:
-        """Of a layout in a storage type: a texture packs four elements of a float layout into a texel."""
-        info = memory_layout.packed_dim_info
-        if storage_type is Storage.TEXTURE_3D:
-            if memory_layout.packed_int8:
-                raise LayoutError(
-                    str(memory_layout), "int8 layouts are buffer-only", got=storage_type.name, need="BUFFER"
-                )
-            return cls(info.packed_dim, _TEXEL)
-        return cls(info.packed_dim, info.packed_dim_block_size)
-
-
-@dataclass(frozen=True)
 class TensorRepr:
     """A storage type and a memory layout; layout None (with Storage.DEFAULT) leaves the choice to the runtime."""
 
@@ -90,147 +73,80 @@ class TensorRepr:
     def __str__(self) -> str:
         return f"{self.memory_layout or 'DEFAULT'}{_SUFFIX[self.storage_type]}"
 
+    @property
+    def packed(self) -> tuple[Storage, int, int]:
+        """What synced tensors must agree in: the storage type, the packed dim (WHCN number) and its block's size.
+
+        A texture packs four elements of a float layout into a texel. LayoutError for what can be in no set.
+        """
+        if self.memory_layout is None:
+            raise LayoutError(
+                "representation", "cannot be a set of its own", got=self, need="a buffer or a texture"
+            )
+        info = self.memory_layout.packed_dim_info
+        if self.storage_type is Storage.BUFFER:
+            return self.storage_type, info.packed_dim, info.packed_dim_block_size
+        if self.memory_layout.packed_int8:
+            name = self.storage_type.name
+            raise LayoutError(
+                str(self.memory_layout), "int8 layouts are buffer-only", got=name, need="BUFFER"
+            )
+        return self.storage_type, info.packed_dim, _TEXEL
+
 
 DEFAULT_REPR = TensorRepr(Storage.DEFAULT, None)
 
 
-class TensorRepSet:
-    """The representations that a tensor may have: layouts as a buffer, and layouts as a texture."""
+class TensorRepSet(frozenset[TensorRepr]):
+    """The representations that a tensor may have."""
 
-    def __init__(
-        self, buffer_memory_layouts: Iterable[Layout] = (), texture_memory_layouts: Iterable[Layout] = ()
-    ) -> None:
-        self.valid_buffer_layouts = set(buffer_memory_layouts)
-        self.valid_texture_layouts = set(texture_memory_layouts)
+    def __and__(self, other: Set[object]) -> TensorRepSet:
+        return TensorRepSet(super().__and__(other))
+
+    def layouts(self, storage: Storage) -> list[Layout]:
+        """The layouts in a storage type, by their schema value."""
+        return [row for row in _BY_VALUE if TensorRepr(storage, row) in self]
 
     def __str__(self) -> str:
-        parts = [
-            ",".join(str(row) for row in _BY_VALUE if row in rows) + _SUFFIX[storage]
-            for storage, rows in self._sides()
-            if rows
-        ]
-        return f"{{{' '.join(parts)}}}"
+        sides = {storage: self.layouts(storage) for storage in (Storage.BUFFER, Storage.TEXTURE_3D)}
+        return f"{{{' '.join(','.join(map(str, rows)) + _SUFFIX[side] for side, rows in sides.items() if rows)}}}"
 
     __repr__ = __str__
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, TensorRepSet) and self._sides() == other._sides()
+    @property
+    def packed(self) -> set[tuple[Storage, int, int]]:
+        return {one.packed for one in self}
 
-    __hash__ = None  # type: ignore[assignment]  # sets can change
+    def like(self, other: TensorRepSet) -> TensorRepSet:
+        """The representations here whose packed dim ``other`` has in the same storage type; all if it is empty."""
+        allowed = other.packed
+        return TensorRepSet(one for one in self if one.packed in allowed) if other else self
 
-    def _sides(self) -> tuple[tuple[Storage, set[Layout]], tuple[Storage, set[Layout]]]:
-        return (
-            (Storage.BUFFER, self.valid_buffer_layouts),
-            (Storage.TEXTURE_3D, self.valid_texture_layouts),
-        )
+    def choice(self) -> TensorRepr:
+        """The representation to use: a texture if one is allowed, else a buffer; the default for an empty set.
 
-    def copy(self) -> TensorRepSet:
-        return TensorRepSet(self.valid_buffer_layouts, self.valid_texture_layouts)
-
-    # --- questions ---
-
-    def is_empty(self) -> bool:
-        return not self.valid_buffer_layouts and not self.valid_texture_layouts
-
-    def buffer_is_valid(self) -> bool:
-        return bool(self.valid_buffer_layouts)
-
-    def texture_is_valid(self) -> bool:
-        return bool(self.valid_texture_layouts)
-
-    def any_in_common(self, other: TensorRepSet) -> bool:
-        return not self.make_intersect(other).is_empty()
-
-    def is_constrained(self) -> bool:
-        """Whether there is nothing left to choose: at most one representation."""
-        return len(self.valid_buffer_layouts) + len(self.valid_texture_layouts) <= 1
-
-    def is_ambiguous(self) -> bool:
-        return not self.is_constrained()
-
-    # --- packed dims ---
-
-    def packed_dim_infos(self) -> tuple[set[PackedDimInfo], set[PackedDimInfo]]:
-        """(infos of the buffer layouts, infos of the texture layouts)."""
-        first, second = (
-            {PackedDimInfo.from_repr(row, storage) for row in rows} for storage, rows in self._sides()
-        )
-        return first, second
-
-    def has_compatible_packed_dim_info_set(self, other: TensorRepSet) -> bool:
-        """Whether every packed dim of ``other`` occurs here in the same storage type."""
-        pairs = zip(self.packed_dim_infos(), other.packed_dim_infos(), strict=True)
-        return all(theirs <= ours for ours, theirs in pairs)
-
-    def constrain_to_compatible_packed_dim(self, other: TensorRepSet) -> TensorRepSet:
-        """The representations here whose packed dim occurs in ``other`` in the same storage type.
-
-        All of them if ``other`` is empty.
+        Upstream takes the first of a Python set of small integers, which CPython orders by the lowest bits of
+        the value: this is the rule behind it. Up to four layouts are ranked by `_PREFERENCE`; more than four mean
+        that nothing asked for one, and the lowest schema value is taken.
         """
-        if other.is_empty():
-            return self.copy()
-        kept = [
-            {row for row in rows if PackedDimInfo.from_repr(row, storage) in infos}
-            for (storage, rows), infos in zip(self._sides(), other.packed_dim_infos(), strict=True)
-        ]
-        return TensorRepSet(*kept)
-
-    # --- new sets ---
-
-    def make_intersect(self, other: TensorRepSet) -> TensorRepSet:
-        return TensorRepSet(
-            self.valid_buffer_layouts & other.valid_buffer_layouts,
-            self.valid_texture_layouts & other.valid_texture_layouts,
-        )
-
-    def make_union(self, other: TensorRepSet) -> TensorRepSet:
-        return TensorRepSet(
-            self.valid_buffer_layouts | other.valid_buffer_layouts,
-            self.valid_texture_layouts | other.valid_texture_layouts,
-        )
-
-    # --- the choice ---
-
-    def first_valid_buffer_layout(self) -> Layout:
-        return choose_layout(self.valid_buffer_layouts)
-
-    def first_valid_texture_layout(self) -> Layout:
-        return choose_layout(self.valid_texture_layouts)
-
-    def make_tensor_repr(self) -> TensorRepr:
-        """The representation to use: a texture if one is allowed, else a buffer; the default for an empty set."""
-        if self.texture_is_valid():
-            return TensorRepr(Storage.TEXTURE_3D, self.first_valid_texture_layout())
-        if self.buffer_is_valid():
-            return TensorRepr(Storage.BUFFER, self.first_valid_buffer_layout())
+        for storage in (Storage.TEXTURE_3D, Storage.BUFFER):
+            if rows := self.layouts(storage):
+                return TensorRepr(storage, rows[0] if len(rows) > _OPEN else min(rows, key=_PREFERENCE.index))
         return DEFAULT_REPR
 
-
-def choose_layout(rows: set[Layout]) -> Layout:
-    """Which layout of a set is used.
-
-    Upstream takes the first of a Python set of small integers, which CPython orders by the lowest bits of
-    the value: this is the rule behind it. Up to four layouts are ranked by `_PREFERENCE`; more than four mean
-    that nothing asked for one, and the lowest schema value is taken.
-    """
-    ranking: Sequence[Layout] = _BY_VALUE if len(rows) > _OPEN else _PREFERENCE
-    for row in ranking:
-        if row in rows:
-            return row
-    raise LayoutError(
-        "layout", "there is none to choose from", got=", ".join(map(str, rows)) or "an empty set"
-    )
+    def fitting(self, tensor: Any, limits: Sequence[int] = DEFAULT_TEXTURE_LIMITS) -> TensorRepSet:
+        """The representations that a tensor (anything with a ``shape``) can have: textures must fit the limits."""
+        return TensorRepSet(one for one in self if _fits(one, tuple(tensor.shape), limits))
 
 
-def make_tensor_repset(tensor_repr: TensorRepr) -> TensorRepSet:
-    """The set that holds only this representation."""
-    sides: dict[Storage, set[Layout]] = {Storage.BUFFER: set(), Storage.TEXTURE_3D: set()}
-    if tensor_repr.storage_type not in sides or tensor_repr.memory_layout is None:
-        raise LayoutError(
-            "representation", "cannot be a set of its own", got=tensor_repr, need="a buffer or a texture"
-        )
-    sides[tensor_repr.storage_type].add(tensor_repr.memory_layout)
-    return TensorRepSet(*sides.values())
+#: A set for each tensor, or one for all of them, which are then synced.
+Sets = TensorRepSet | list[TensorRepSet]
+
+
+def repset(buffers: Iterable[Layout] = (), textures: Iterable[Layout] = ()) -> TensorRepSet:
+    """The set of these layouts as a buffer, and as a texture."""
+    sides = {Storage.BUFFER: buffers, Storage.TEXTURE_3D: textures}
+    return TensorRepSet(TensorRepr(storage, row) for storage, rows in sides.items() for row in rows)
 
 
 def texture_extents(shape: Sequence[int], memory_layout: Layout) -> tuple[int, int, int]:
@@ -241,71 +157,55 @@ def texture_extents(shape: Sequence[int], memory_layout: Layout) -> tuple[int, i
     return whc[W], whc[H], whc[C] * sizes[0]
 
 
-def filter_invalid_reprs(
-    tensor_val: Any, tensor_repset: TensorRepSet, texture_limits: Sequence[int] = DEFAULT_TEXTURE_LIMITS
-) -> TensorRepSet:
-    """The representations that a tensor (anything with a ``shape``) can have: textures must fit the limits."""
-    shape = tuple(tensor_val.shape)
+def _fits(one: TensorRepr, shape: tuple[int, ...], limits: Sequence[int]) -> bool:
+    if one.storage_type is Storage.BUFFER or one.memory_layout is None:
+        return True
     if len(shape) > MAX_TEXTURE_RANK:
-        return TensorRepSet(tensor_repset.valid_buffer_layouts, ())
-    fitting = {
-        row
-        for row in tensor_repset.valid_texture_layouts
-        if all(n <= limit for n, limit in zip(texture_extents(shape, row), texture_limits, strict=True))
-    }
-    return TensorRepSet(tensor_repset.valid_buffer_layouts, fitting)
+        return False
+    return all(n <= limit for n, limit in zip(texture_extents(shape, one.memory_layout), limits, strict=True))
 
 
-Item = TypeVar("Item")
+# --- sets by name ----------------------------------------------------------------------------------------
 
 
-class _BroadcastList(Generic[Item]):
-    """A list. If it has one item, that stands for every position."""
-
-    def __init__(self, items: Item | list[Item]) -> None:
-        self.vals: list[Item] = items if isinstance(items, list) else [items]
-
-    def __len__(self) -> int:
-        return len(self.vals)
-
-    def _at(self, idx: int) -> int:
-        return 0 if len(self.vals) == 1 and idx > 0 else idx
-
-    def __getitem__(self, idx: int) -> Item:
-        return self.vals[self._at(idx)]
-
-    def __setitem__(self, idx: int, val: Item) -> None:
-        self.vals[self._at(idx)] = val
-
-    def append(self, val: Item) -> None:
-        self.vals.append(val)
-
-    def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self.vals == other.vals
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        return f"[{', '.join(map(str, self.vals))}]"
+_FLOAT = frozenset(FLOAT_LAYOUTS)
 
 
-class TensorReprList(_BroadcastList[TensorRepr]):
-    """The representations of several tensors. A single one stands for all of them."""
+def int8_layouts(layouts: Iterable[Layout]) -> frozenset[Layout]:
+    """What a tensor is tagged with that kernels take in ``layouts``.
 
-    def storage_type(self, idx: int = 0) -> Storage:
-        return self.vals[idx].storage_type
-
-    def memory_layout(self, idx: int = 0) -> Layout | None:
-        return self.vals[idx].memory_layout
+    4C is no tag: a tensor only gets it when the runtime resolves CONV2D.
+    """
+    return frozenset(PACKED_CONV2D if row is PACKED_4C else row for row in layouts)
 
 
-class TensorRepSetList(_BroadcastList[TensorRepSet]):
-    """The sets of several tensors. A single set stands for all, which are then synced. Past the end, sets are empty."""
+def int8_buffer(layouts: Iterable[Layout]) -> TensorRepSet:
+    """The set of a tensor that kernels take in ``layouts``."""
+    return repset(int8_layouts(layouts))
 
-    def __getitem__(self, idx: int) -> TensorRepSet:
-        at = self._at(idx)
-        return self.vals[at] if at < len(self.vals) else TensorRepSet()
 
-    def any_is_empty(self) -> bool:
-        """Whether a tensor has no representation at all, or no set was given."""
-        return not self.vals or any(item.is_empty() for item in self.vals)
+_INT8 = int8_layouts(INT8_LAYOUTS)
+
+NO_STORAGE = repset()
+
+CONTIGUOUS_ANY = repset({WIDTH_PACKED}, {WIDTH_PACKED})
+CONTIGUOUS_BUFFER = repset({WIDTH_PACKED})
+WIDTH_PACKED_TEXTURE = repset((), {WIDTH_PACKED})
+HEIGHT_PACKED_TEXTURE = repset((), {HEIGHT_PACKED})
+CHANNELS_PACKED_TEXTURE = repset((), {CHANNELS_PACKED})
+CHANNELS_PACKED_ANY = repset({CHANNELS_PACKED}, {CHANNELS_PACKED})
+CHANNELS_PACKED_TEXTURE_OR_CONTIGUOUS_BUFFER = repset({WIDTH_PACKED}, {CHANNELS_PACKED})
+ANY_TEXTURE = repset((), _FLOAT)
+ANY_BUFFER = repset(_FLOAT)
+ANY_STORAGE = repset(_FLOAT, _FLOAT)
+
+PACKED_INT8_BUFFER = int8_buffer(INT8_LAYOUTS)
+PACKED_INT8_4W4C_BUFFER = repset({PACKED_4W4C})
+PACKED_INT8_4H4W_BUFFER = repset({PACKED_4H4W})
+PACKED_INT8_4W_BUFFER = repset({PACKED_4W})
+PACKED_INT8_4C1W_BUFFER = repset({PACKED_4C1W})
+PACKED_INT8_CONV2D_BUFFER = repset({PACKED_CONV2D})
+PACKED_INT8_CHANNELS_PACKED_BUFFER = int8_buffer(CHANNELS_PACKED_INT8)
+
+#: What identities take: int8 layouts flow through them without a transition on either side.
+ANY_STORAGE_INCL_PACKED_INT8 = repset(_FLOAT | _INT8, _FLOAT)
