@@ -37,7 +37,7 @@ def open_named(rest: str, threads: int) -> IsolatedExecutor | None:
 
 def executors() -> list[ExecutorInfo]:
     """One for each Vulkan device; opens none."""
-    from refsim.core.gpu_fix import GPU_FIX, NO_KP
+    from refsim.core.extras import GPU_FIX, NO_KP
     from refsim.exec.executor import ExecutorInfo
     from refsim_gpu import vulkan
 

@@ -25,7 +25,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
-from refsim.core.gpu_fix import NO_KP
+from refsim.core.extras import NO_KP
 from refsim.exec import process
 from refsim_gpu import system, vulkan
 

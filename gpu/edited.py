@@ -1,4 +1,4 @@
-"""Runs one dispatch of a call again and again, each time with another edit of its module (`refsim.exec.tries`)."""
+"""Runs one dispatch of a call again and again, each time with another edit of its module (`Tries`)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GuardError
-from refsim.exec.tries import Tries
+from refsim.exec.executor import Tries
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.spirv.module import Module
 from refsim.spirv.rewrite import for_kompute

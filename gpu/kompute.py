@@ -22,7 +22,7 @@ import numpy as np
 
 from refsim.core.counted import counted, numbered
 from refsim.core.errors import DeviceError, LimitError, MissingDependencyError, ParameterError, RawBufferError
-from refsim.core.gpu_fix import GPU_FIX, NO_KP
+from refsim.core.extras import GPU_FIX, NO_KP
 from refsim.core.launch import Triple
 from refsim_gpu import spirv, vulkan
 

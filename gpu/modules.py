@@ -20,15 +20,14 @@ import numpy as np
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
-from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.extras import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.exec.device_info import DeviceInfo
 from refsim.exec.digest import files
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source
+from refsim.exec.executor import YOURS, Executor, ExecutorInfo, OwnSource, Source, Tries
 from refsim.exec.finding import KernelFinding
 from refsim.exec.isolated import IsolatedExecutor
-from refsim.exec.tries import Tries
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.graph.graph import Graph

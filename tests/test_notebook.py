@@ -11,8 +11,8 @@ import pytest
 from graph.delegates import Builder
 
 import refsim
-from refsim.core.buffer_map import ACROSS, ROWS
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
+from refsim.core.html import ACROSS, ROWS
 from refsim.formats.literals import Double
 
 MODELS = Path(__file__).parent / "data" / "models"

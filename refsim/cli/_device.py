@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from refsim.core.errors import DeviceError
-from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.extras import GPU_FIX
 from refsim.exec.factory import backend
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 from refsim.cli._device import devices
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import form
-from refsim.core.gpu_fix import GPU_FIX, NO_KP
+from refsim.core.extras import GPU_FIX, NO_KP
 from refsim.core.plain import FLAT
 from refsim.core.result import Result, Table, Text
 from refsim.exec.device_info import DeviceInfo

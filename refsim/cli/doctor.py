@@ -16,8 +16,7 @@ import refsim
 from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
-from refsim.core.extras import INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
-from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.extras import GPU_FIX, INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
 from refsim.core.result import Result, Table, Text
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo

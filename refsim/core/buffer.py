@@ -9,7 +9,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from refsim.core import buffer_map, index, size_limit
+from refsim.core import html, index, size_limit
 from refsim.core.counted import counted
 from refsim.core.errors import GuardError, LayoutError, RawBufferError, ShapeError
 from refsim.core.layout import C, H, Layout, N, W
@@ -148,7 +148,7 @@ class PackedBuffer:
 
     def _repr_html_(self) -> str:
         """The map of the first elements, for notebooks."""
-        desc, size, most = self.desc, self.data.itemsize, buffer_map.ROWS * buffer_map.ACROSS
+        desc, size, most = self.desc, self.data.itemsize, html.ROWS * html.ACROSS
         at = offsets(desc).reshape(-1)
         held = {int(at[n]): np.unravel_index(n, desc.shape or (1,)) for n in np.flatnonzero(at < most)}
         kinds = byte_kinds(desc)[::size]
@@ -158,7 +158,7 @@ class PackedBuffer:
             index = f" [{', '.join(map(str, held[number]))}]" if number in held else ""
             cells.append((f"{value:.4g}", f"byte {number * size}: {kind.label}{index}", kind.value))
         labels = [kind.label for kind in ByteKind]
-        return buffer_map.drawn(repr(self), cells, labels, size, max(0, len(self.data) - most))
+        return html.drawn(repr(self), cells, labels, size, max(0, len(self.data) - most))
 
     def _lie_in(self, count: int) -> None:
         """Take so many words of zeros."""

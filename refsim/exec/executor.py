@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -15,12 +15,25 @@ from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
 from refsim.core.qmath import Profile
 from refsim.exec.finding import KernelFinding
-from refsim.exec.tries import Tries
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.module_call import WrittenOutput
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
+
+
+@dataclass(frozen=True)
+class Tries:
+    """``code`` is the module ``shader`` with all edits; a row of ``choices`` at its last binding chooses one (uint32).
+
+    An output is right if, where ``compared`` is true, its bytes are those of one of ``wanted`` (uint8).
+    """
+
+    shader: str
+    code: bytes
+    choices: np.ndarray = field(repr=False)
+    compared: np.ndarray = field(repr=False)
+    wanted: tuple[np.ndarray, ...] = field(repr=False)
 
 
 class Session(Protocol):
@@ -285,3 +298,15 @@ class NodeByNode:
         self, inputs: Sequence[np.ndarray], number: int = 0, observe: Observer | None = None
     ) -> list[np.ndarray]:
         return run_nodes(self.graph, inputs, self.executor, number, observe)
+
+
+class Definition(Executor):
+    """Computes calls as their operators define them. It runs whole calls only, because a launch has no definition."""
+
+    name = "define"
+
+    def run(self, launch: Launch, inputs: Sequence[np.ndarray]) -> PackedBuffer:
+        raise NotImplementedError("a definition has no launches")
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        return prepared.call.expected(inputs)

@@ -7,7 +7,7 @@ from typing import Any
 
 from refsim.core import choices
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
-from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.extras import GPU_FIX
 from refsim.exec.executor import Executor, ExecutorInfo
 
 #: The part of an executor's name before the colon -> the module that opens such executors. The module has

@@ -17,10 +17,18 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError, RefsimError
 from refsim.core.launch import Launch
-from refsim.exec.executor import MOST_SHAPES, Executor, Finished, Pending, Source, run_graph, start_graph
+from refsim.exec.executor import (
+    MOST_SHAPES,
+    Executor,
+    Finished,
+    Pending,
+    Source,
+    Tries,
+    run_graph,
+    start_graph,
+)
 from refsim.exec.finding import KernelFinding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
-from refsim.exec.tries import Tries
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.module_call import WrittenOutput

@@ -18,8 +18,7 @@ from refsim import aten
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import WIDTH_PACKED, layout
 from refsim.core.rng import Rng
-from refsim.exec.definition import Definition
-from refsim.exec.executor import Executor, run_graph
+from refsim.exec.executor import Definition, Executor, run_graph
 from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
 from refsim.golden.rules import case_name

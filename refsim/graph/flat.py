@@ -23,7 +23,7 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.flat.base import SCALARS, FlatMeaning, misread, read_scalar
-from refsim.ops.flat.table import FLAT
+from refsim.ops.flat.call import FLAT
 
 
 def built_graph(

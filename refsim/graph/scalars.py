@@ -17,7 +17,7 @@ from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.formats.vkgraph.schema import Value, VkGraph
 from refsim.formats.vkgraph.write import write_blob
-from refsim.ops.flat.table import FLAT
+from refsim.ops.flat.call import FLAT
 
 #: Letter of a signature -> the value that it wants.
 _KINDS: dict[str, type[Double] | type[Int]] = {"d": Double, "i": Int}

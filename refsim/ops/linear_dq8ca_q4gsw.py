@@ -29,7 +29,7 @@ from refsim.core.qmath import check_k, f32, flush, mul_add, to_int8_added
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import group_linear, group_weights, int4, linear
+from refsim.ops.base import group_linear, int4, linear
 from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, rule, twins
@@ -114,30 +114,30 @@ def _has_more_blocks_than_workers(call: Call) -> bool:
 
 
 def _with_doubled_sums(call: Call, arrays: Arrays) -> np.ndarray:
-    q, group = group_weights.quantized(call, arrays), call.params.group
+    q, group = group_linear.quantized(call, arrays), call.params.group
     wrong = group_linear.doubled_sums(q, group, group_linear.workers_of(group))
     more = int4.ZERO * (group_linear.group_sums(q, group) - wrong)
-    return group_weights.of_many(
+    return group_linear.of_many(
         call,
         arrays,
-        group_weights.weights_of(call),
-        group_weights.own_sums(call),
+        group_linear.weights_of(call),
+        group_linear.own_sums(call),
         np.moveaxis(more, -1, 0)[..., None],
     )
 
 
 def _reads_other_sums(call: Call) -> bool:
     rows, out = call.out.shape[-2:]
-    return rows > 1 and len(group_weights.own_sums(call)) > 1 and bool(-(-out // 4) % 2)
+    return rows > 1 and len(group_linear.own_sums(call)) > 1 and bool(-(-out // 4) % 2)
 
 
 def _with_other_sums(call: Call, arrays: Arrays) -> np.ndarray:
-    own, out = group_weights.own_sums(call), call.out.shape[-1]
+    own, out = group_linear.own_sums(call), call.out.shape[-1]
     stored = np.zeros((len(own), -(-out // 8) * 8), np.int32)
     stored[:, :out] = own
     step = align4(out)
     wrong = np.stack([stored.reshape(-1)[g * step : g * step + out] for g in range(len(own))])
-    return group_weights.of_many(call, arrays, group_weights.weights_of(call), wrong)
+    return group_linear.of_many(call, arrays, group_linear.weights_of(call), wrong)
 
 
 DEFECTS = (
@@ -364,6 +364,6 @@ OP = OpSpec(
         data=data,
     ),
     channel_dim=-1,
-    int4=group_weights.GROUPED,
+    int4=group_linear.GROUPED,
     upstream=Upstream(defects=DEFECTS, resize=FOUR_DIMS_STOP),
 )

@@ -12,7 +12,7 @@ from refsim import aten
 from refsim.core.errors import RefsimError
 from refsim.core.layout import LAYOUTS, WIDTH_PACKED
 from refsim.core.rng import Rng
-from refsim.exec.definition import Definition
+from refsim.exec.executor import Definition
 from refsim.golden.chain import ChainCase, Link, linked
 from refsim.golden.chain_draft import Quantization, Shape, of
 from refsim.graph.graph import Graph, Tensor

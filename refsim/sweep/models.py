@@ -17,8 +17,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOperatorError
 from refsim.core.qmath import Profile
 from refsim.core.rng import Rng
-from refsim.exec.definition import Definition
-from refsim.exec.executor import Executor
+from refsim.exec.executor import Definition, Executor
 from refsim.exec.model import Model, load
 from refsim.exec.trace import Traced, trace
 from refsim.formats.cases import contents

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from refsim.core import choices
-from refsim.core.gpu_fix import GPU_FIX, NO_KP
+from refsim.core.extras import GPU_FIX, NO_KP
 from refsim.exec.factory import executors
 from refsim.ops.base.registry import OPS
 

@@ -174,7 +174,7 @@ def test_what_may_not_be_read_is_named(unprivileged: Path, refsim, monkeypatch: 
 #: A path of a checkout in a text, or a target of its Makefile.
 IN_CHECKOUT = re.compile(r"\b(docs|tests|shaders|bench|release)/\w|\bmake [a-z]+\b")
 #: Files of refsim whose texts may name such paths, for what they do needs a checkout.
-CHECKOUT_ONLY = {"mutate.py", "__main__.py", "gpu_fix.py"}
+CHECKOUT_ONLY = {"mutate.py", "__main__.py", "extras.py"}
 
 
 def test_no_text_leads_to_a_file_that_only_a_checkout_has() -> None:

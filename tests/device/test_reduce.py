@@ -15,7 +15,7 @@ from refsim.core.errors import GraphError, RefsimError
 from refsim.device.reduce.parts import Part, parts, program_of
 from refsim.device.reduce.search import Reduced, reduce
 from refsim.device.reduce.smaller import smaller
-from refsim.exec.definition import Definition
+from refsim.exec.executor import Definition
 from refsim.exec.model import Model, built
 from refsim.formats.pte.read import Pte, load, read_pte
 from refsim.formats.vkgraph.edit import GraphEditor

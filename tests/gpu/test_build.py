@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refsim.core.errors import MissingDependencyError
-from refsim.core.gpu_fix import NO_KP
+from refsim.core.extras import NO_KP
 from refsim_gpu import build_kp, spirv, system
 
 

@@ -21,7 +21,7 @@ from refsim.core.errors import (
     ParameterError,
     RawBufferError,
 )
-from refsim.core.gpu_fix import GPU_FIX
+from refsim.core.extras import GPU_FIX
 from refsim_gpu import selftest, spirv, vulkan
 from refsim_gpu.kompute import LAYER_VERSION, Device, layer_of, words
 

@@ -11,7 +11,7 @@ from refsim.check.rules.refusals import refusal
 from refsim.check.runtime import Runtime
 from refsim.check.subject import Method
 from refsim.ops.flat.base import misread
-from refsim.ops.flat.table import FLAT
+from refsim.ops.flat.call import FLAT
 
 
 def misread_scalars(method: Method, runtime: Runtime) -> Iterator[Hit]:

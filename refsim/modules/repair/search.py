@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 
 from refsim.core.errors import RefsimError
+from refsim.exec.executor import Tries
 from refsim.exec.isolated import IsolatedExecutor
-from refsim.exec.tries import Tries
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.judge import under

@@ -18,8 +18,11 @@ from refsim.ops.base.arg import Arrays, Kind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.spec import Call, Dispatch
 from refsim.ops.base.target import Behaviour, Target
-from refsim.ops.flat.base import SCALARS, FlatMeaning, inverse, real, requant
-from refsim.ops.flat.table import FLAT
+from refsim.ops.flat import elementwise, rows, sums
+from refsim.ops.flat.base import SCALARS, FlatMeaning, FlatOp, inverse, real, requant
+
+FLAT: dict[str, FlatOp] = {row.name: row for module in (elementwise, sums, rows) for row in module.ROWS}
+
 
 #: What a call says of an argument that the runtime does not read, and refuses to be anything else.
 _PLAIN: Mapping[str, Any] = {"activation": "none"}

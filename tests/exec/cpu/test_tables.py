@@ -23,8 +23,7 @@ from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.exec.cpu.step import PlanStep
 from refsim.exec.cpu.thread_pool import JobList
-from refsim.exec.definition import Definition
-from refsim.exec.executor import run_graph
+from refsim.exec.executor import Definition, run_graph
 from refsim.graph.bytewise import BYTES, tables
 from refsim.graph.graph import Graph, Ref, Tensor
 from refsim.ops.base.target import Target

@@ -49,11 +49,7 @@ _FILES: dict[str, tuple[str, ...]] = {
         f"shaders/include/{name}.glsl": ("tests/gpu/test_bounds_of_calls.py",)
         for name in ("qmath", "epilogue")
     },
-    # what these compute for other weights and sums is asked for by defects and by the causes of wrong bytes alone
-    **{
-        f"refsim/ops/base/{name}.py": ("tests/bytediff/test_edits.py",)
-        for name in ("group_linear", "group_weights")
-    },
+    # what it computes for other weights and sums is asked for by defects and by the causes of wrong bytes alone
     "refsim/ops/base/group_linear.py": ("tests/ops/test_group_sums.py", "tests/bytediff/test_edits.py"),
 }
 #: What is tried first of all: what is chosen, whether every element is written, and each by one task.
