@@ -66,8 +66,15 @@ def heavy(found: list[Import]) -> list[str]:
     ]
 
 
-EVERY = every_import({"refsim": ROOT / "refsim", "refsim_gpu": ROOT / "gpu"})
-REFSIM = [each for each in EVERY if not each.module.startswith("refsim_gpu")]
+@pytest.fixture(scope="module")
+def every() -> list[Import]:
+    return every_import({"refsim": ROOT / "refsim", "refsim_gpu": ROOT / "gpu"})
+
+
+@pytest.fixture(scope="module")
+def ours(every: list[Import]) -> list[Import]:
+    """Those of refsim itself."""
+    return [each for each in every if not each.module.startswith("refsim_gpu")]
 
 
 def test_every_folder_is_a_room() -> None:
@@ -83,8 +90,8 @@ def test_rooms_stand_on_those_above_them_in_the_table() -> None:
         assert ROOMS[name] <= set(names[:number])
 
 
-def test_the_page_names_no_import_that_there_is_not() -> None:
-    used = {(room(arrow.module), room(arrow.name)) for arrow in REFSIM if arrow.name.startswith("refsim.")}
+def test_every_import_that_the_page_allows_is_used(ours: list[Import]) -> None:
+    used = {(room(arrow.module), room(arrow.name)) for arrow in ours if arrow.name.startswith("refsim.")}
     assert {(name, other) for name, others in ROOMS.items() for other in others} <= used
 
 
@@ -103,32 +110,32 @@ def test_no_two_files_of_tests_have_one_name() -> None:
             found[name] = path
 
 
-def test_no_circle() -> None:
-    assert not circles(EVERY)
+def test_no_circle(every: list[Import]) -> None:
+    assert not circles(every)
 
 
-def test_nothing_knows_the_room_of_other_tools_but_one_table() -> None:
+def test_nothing_knows_the_room_of_other_tools_but_one_table(ours: list[Import]) -> None:
     """Verbs load it by name, as they load what other packages bring; `refsim.__init__` has its public function."""
     own = {path for path in (ROOT / "refsim").rglob("*.py") if "devtools" in path.read_text()}
     named = {
         path
         for path in own
-        if path.parent.name != "devtools" and any("devtools" in text for text in literals(path))
+        if path.parent.name != "devtools" and any("devtools" in text for text in literals(path.read_text()))
     }
     assert named == {ROOT / "refsim/cli/kit/verb.py", ROOT / "refsim/__init__.py"}
-    assert {arrow.module for arrow in REFSIM if room(arrow.name) == "devtools"} <= {
+    assert {arrow.module for arrow in ours if room(arrow.name) == "devtools"} <= {
         "refsim",
-        *(arrow.module for arrow in REFSIM if room(arrow.module) == "devtools"),
+        *(arrow.module for arrow in ours if room(arrow.module) == "devtools"),
     }
     assert "devtools" not in set().union(*ROOMS.values())
 
 
-def test_imports_are_those_of_the_page() -> None:
-    assert not strangers(REFSIM)
+def test_imports_are_those_of_the_page(ours: list[Import]) -> None:
+    assert not strangers(ours)
 
 
-def test_refsim_does_without_torch_and_kp() -> None:
-    assert not heavy(REFSIM)
+def test_refsim_does_without_torch_and_kp(ours: list[Import]) -> None:
+    assert not heavy(ours)
 
 
 def test_loading_every_other_room_loads_none_of_them() -> None:
@@ -171,9 +178,9 @@ def test_what_is_wrong_is_found(tmp_path: Path, file: str, line: str, check) -> 
 OTHER_NAMES = {("cli/__init__.py", "main"), ("spirv/rewrite.py", "main"), ("core/extras.py", "webgpu")}
 
 
-def literals(path: Path) -> set[str]:
+def literals(source: str) -> set[str]:
     """The strings of a module, without its docstrings."""
-    tree = ast.parse(path.read_text())
+    tree = ast.parse(source)
     said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in said)
     return {node.value for node in constants if isinstance(node.value, str)}
@@ -181,11 +188,13 @@ def literals(path: Path) -> set[str]:
 
 def test_no_code_asks_which_runtime_it_is() -> None:
     """What depends on a runtime is a fact of its description; only the reader knows a name, the default."""
-    versions = "|".join(map(re.escape, set(releases()) - {"main"}))
+    versions = re.compile(rf"\b({'|'.join(map(re.escape, set(releases()) - {'main'}))})\b", re.I)
+    sources = {path: path.read_text() for path in (ROOT / "refsim").rglob("*.py")}
     found = {
         (path.relative_to(ROOT / "refsim").as_posix(), text)
-        for path in (ROOT / "refsim").rglob("*.py")
-        for text in literals(path)
-        if text == "main" or re.search(rf"\b({versions})\b", text, re.I)
+        for path, source in sources.items()
+        if '"main"' in source or versions.search(source)
+        for text in literals(source)
+        if text == "main" or versions.search(text)
     }
     assert found == {*OTHER_NAMES, ("check/runtime.py", DEFAULT)}

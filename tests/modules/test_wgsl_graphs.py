@@ -27,11 +27,12 @@ def executor() -> Iterator[Executor]:
         yield found
 
 
+ROWS = kernels.read(RIGHT / kernels.NAME)
+
+
 def on_kernels(case: str) -> bool:
     """Whether all operators of a case but casts and float ones have a kernel in the folder."""
-    rows = kernels.read(RIGHT / kernels.NAME)
-    nodes = model(case).graphs[0].nodes
-    return all(node.is_float or node.operator in rows for node in nodes)
+    return all(node.is_float or node.operator in ROWS for node in model(case).graphs[0].nodes)
 
 
 @pytest.mark.few(24)

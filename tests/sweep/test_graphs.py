@@ -11,7 +11,7 @@ from refsim.core.qmath import CANONICAL, PROFILES
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.plan import CpuPlan
 from refsim.exec.executor import run_graph
-from refsim.golden.chain import ChainEntry, defined, line, parse
+from refsim.golden.chain import ChainCase, ChainEntry, defined, line, parse
 from refsim.golden.check import DIFFERENT
 from refsim.graph.graph import Graph
 from refsim.sweep.chunk import ChunkRunner
@@ -20,11 +20,14 @@ from refsim.sweep.graphs import LEAST, cut, draw
 from refsim.sweep.menu import NAMES, ONE, TWO
 from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 
-CHAINS = [draw(seed) for seed in range(60)]
+
+@pytest.fixture(scope="module")
+def chains() -> list[ChainCase]:
+    return [draw(seed) for seed in range(60)]
 
 
-def test_a_graph_follows_from_its_seed_and_can_be_written_down() -> None:
-    for seed, chain in enumerate(CHAINS[:8]):
+def test_a_graph_follows_from_its_seed_and_can_be_written_down(chains: list[ChainCase]) -> None:
+    for seed, chain in enumerate(chains[:8]):
         assert draw(seed) == chain
         text = line(ChainEntry(seed, chain, ""))
         again = parse(text, "test").chain
@@ -33,21 +36,21 @@ def test_a_graph_follows_from_its_seed_and_can_be_written_down() -> None:
         assert all(np.array_equal(a, b, equal_nan=True) for a, b in zip(*outputs, strict=True))
 
 
-def test_graphs_hold_every_kind_of_operator_and_readers_of_one_value() -> None:
-    links = [link for chain in CHAINS for link in chain.links]
+def test_graphs_hold_every_kind_of_operator_and_readers_of_one_value(chains: list[ChainCase]) -> None:
+    links = [link for chain in chains for link in chain.links]
     names = {link.op for link in links}
     assert len(names & {*ONE, *TWO}) > len({*ONE, *TWO}) * 3 // 4
     assert {"q8ta_add", "q8ta_clone", "q8ta_conv2d_pw", "q8ta_linear", "aten.cat.default"} <= names
     assert set(NAMES) == set(ONE)
     readers = [
-        Counter(v for link in chain.links for v in link.inputs).most_common(1)[0][1] for chain in CHAINS
+        Counter(v for link in chain.links for v in link.inputs).most_common(1)[0][1] for chain in chains
     ]
     assert sum(count > 1 for count in readers) > 20
-    assert all(len(chain.links) >= LEAST - 1 for chain in CHAINS)
+    assert all(len(chain.links) >= LEAST - 1 for chain in chains)
 
 
-def test_half_of_the_graphs_have_a_smaller_shape() -> None:
-    smaller = [chain for chain in CHAINS if chain.smaller]
+def test_half_of_the_graphs_have_a_smaller_shape(chains: list[ChainCase]) -> None:
+    smaller = [chain for chain in chains if chain.smaller]
     assert len(smaller) >= 20
     for chain in smaller[:8]:
         (_, whole), (small, graph) = chain.shapes("test")
@@ -57,8 +60,8 @@ def test_half_of_the_graphs_have_a_smaller_shape() -> None:
         assert len(outputs) == len(more) and len(values) == len(graph.tensors)
 
 
-def test_the_first_nodes_of_a_graph_are_graphs() -> None:
-    for part in cut(CHAINS[0]):
+def test_the_first_nodes_of_a_graph_are_graphs(chains: list[ChainCase]) -> None:
+    for part in cut(chains[0]):
         (made,), values = defined(part.graph("test"), part.data())
         assert part.outputs[0] in values and made.size
 
@@ -95,9 +98,9 @@ def test_threads_are_woken_for_graphs_of_any_size() -> None:
     assert isinstance(executor, NativeExecutor) and executor.options.wake_always
 
 
-def test_what_was_prepared_for_a_graph_is_given_up() -> None:
+def test_what_was_prepared_for_a_graph_is_given_up(chains: list[ChainCase]) -> None:
     executor = NativeExecutor()
-    graph = CHAINS[0].graph("test")
+    graph = chains[0].graph("test")
     plan = executor.session(graph)
     assert executor.session(graph) is plan
     executor.forget(graph)
