@@ -55,6 +55,7 @@ def test_the_kernels_without_an_edit_are_right() -> None:
         assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), case.op
 
 
+@pytest.mark.long
 @pytest.mark.search(10)
 def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the next one needs no search, and is told by the same edit."""

@@ -65,7 +65,7 @@ REGIONS = {
 }
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", REGIONS)
 def test_a_region_that_flips_is_named(name: str) -> None:
     at = REGIONS[name]
@@ -77,7 +77,7 @@ def test_a_region_that_flips_is_named(name: str) -> None:
     assert found.report is not None and found.report.differing == len(at)
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("share", [0.01, 0.1, 0.3, 0.5, 0.9, 1.0])
 def test_scattered_flips_form_nothing(share: float) -> None:
     at = elements(np.random.default_rng(5).random(GOOD.desc.nbytes) < share)

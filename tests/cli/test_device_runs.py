@@ -148,6 +148,7 @@ def test_calls_that_change_are_the_large_ones(right: Triage) -> None:
     assert 0 < found.changing < found.calls == len(every)
 
 
+@pytest.mark.long
 def test_calls_that_change_are_those_behind_an_operator(right: Triage) -> None:
     every = places(right, "q8ta_conv2d_pw")
     near = [right.verdicts[at - 1].row.operator for at in every]

@@ -159,6 +159,7 @@ def of_case(tmp_path: Path) -> tuple[Path, Path, Path]:
     return paths
 
 
+@pytest.mark.long
 def test_two_buffers_the_wrong_way_round_are_told_so(of_case, tmp_path: Path, refsim) -> None:
     """Every cause that changes nothing in a case reproduces its right bytes; none of them is the cause of these."""
     right, wrong, _ = of_case

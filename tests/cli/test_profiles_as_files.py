@@ -43,6 +43,7 @@ def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path,
         assert report["legal"][OWN.name] == {"explains": 2, "contradicts": 0}
 
 
+@pytest.mark.long
 def test_bisect_and_triage_allow_what_the_file_allows(
     saved: Path, models: Path, tmp_path: Path, refsim
 ) -> None:

@@ -113,7 +113,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.few(2)
+@pytest.mark.few(1)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_the_printed_line_runs(name: str, desk: Path, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
     """Twice, with the same status and the same verdict."""

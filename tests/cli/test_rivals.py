@@ -46,6 +46,7 @@ def said(out: str, command: str) -> bool:
     return start + command in out and " differ there" in out
 
 
+@pytest.mark.long
 def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
     stored = open_case(CASE)
     (tmp_path / "right").write_bytes(stored.expected.raw.tobytes())
@@ -60,7 +61,7 @@ def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
     assert said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("verb", [("compare", "-x", "cpu,cpu:emulated"), ("bisect", "-x", "cpu:emulated")])
 def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tmp_path) -> None:
     name, *executors = verb

@@ -309,6 +309,7 @@ def hidden(id: str, scratch: Path) -> tuple[str, bytes]:
     return bug.module, bug.compiled(scratch)
 
 
+@pytest.mark.long
 def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
     arguments = ("shaders", folder, "q8ta_relu", "--count", "4", "--sanitize", "--repeats", "5")
     done = refsim(*arguments)

@@ -43,6 +43,7 @@ def wrong(tmp_path: Path) -> str:
     return f"wgsl:{bug.seeded(tmp_path / 'kernels')}@{INDEX}"
 
 
+@pytest.mark.long
 def test_run_says_which_kernels_ran_in_one_step(file: Path, refsim) -> None:
     name = f"wgsl:{RIGHT}@{INDEX}"
     found = refsim("run", file, *WEBGPU, "-x", name, "--json").json
@@ -58,6 +59,7 @@ def test_compare_names_the_cause(file: Path, wrong: str, refsim) -> None:
     assert refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
 
 
+@pytest.mark.long
 def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None:
     done = refsim("bisect", file, *WEBGPU, "-x", wrong)
     assert done.status == 1

@@ -36,6 +36,8 @@ REPAIRABLE = Path(__file__).parents[1] / "modules" / "repairable"
 DEVICE = any(one.name == "spv:DIR" and one.available for one in executors())
 #: It judges every case of an operator.
 CERTIFICATE = ("golden check", "--certificate")
+#: Rows of seconds: what is wrong is searched for its cause, or a certificate has all cases.
+SLOW = (CERTIFICATE, ("bisect", "--html"), ("replay", "--html"))
 #: (verb, option) -> a command line that writes NEW, whatever its status is.
 ROWS = {
     ("bisect", "--html"): f"bisect {RUN} --actual wrong --partial --html NEW.html",
@@ -163,7 +165,7 @@ def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("verb", "option"),
-    [pytest.param(*row, marks=[pytest.mark.long] * (row == CERTIFICATE), id=" ".join(row)) for row in ROWS],
+    [pytest.param(*row, marks=[pytest.mark.long] * (row in SLOW), id=" ".join(row)) for row in ROWS],
 )
 def test_what_is_written_is_named(
     verb: str, option: str, scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch

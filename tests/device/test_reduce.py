@@ -113,7 +113,7 @@ def test_all_operators_together_are_the_program(file: str) -> None:
     assert all(one.tobytes() == other.tobytes() for one, other in pairs)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize("file", [*FILES, "networks/portable_places", "dynamic/attn_da4w"])
 def test_each_operator_alone_is_a_program(file: str) -> None:
     pte = load(DATA / f"{file}.pte")

@@ -109,7 +109,7 @@ def device_inputs(what: str, inputs: list[np.ndarray]) -> Others:
     return next(one for one in others(load(path_of("mixed_ops")), inputs) if one.what == what)
 
 
-@pytest.mark.few(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "most"),
     [
@@ -147,6 +147,7 @@ def test_a_cause_is_more_than_other_inputs(tmp_path: Path) -> None:
     assert v.report is not None and v.report.causes[0].exact
 
 
+@pytest.mark.long
 def test_inputs_that_are_right_are_not_doubted(tmp_path: Path) -> None:
     inputs = inputs_of("linear_head")
     ran(tmp_path, "linear_head", load(path_of("linear_head")).random_inputs(1), given=inputs)

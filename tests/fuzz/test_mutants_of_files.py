@@ -31,7 +31,7 @@ def test_seeds_are_read(name: str) -> None:
     assert not set(found) & set(FINDINGS)
 
 
-@pytest.mark.few(6)
+@pytest.mark.few(3)
 @pytest.mark.parametrize("name", FORMATS)
 def test_mutants(name: str) -> None:
     """Each is accepted or refused with a typed error. A failure names the mutant and how to make it again."""

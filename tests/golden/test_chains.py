@@ -162,6 +162,7 @@ def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
     assert (result.status, result.detail["digest"]) == ("different", entry.sha256)
 
 
+@pytest.mark.long
 def test_a_smaller_shape_runs_in_memory_of_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Digests hold outputs at both shapes, and what stays in memory between runs is noticed."""
     entries = of_kind("two shapes")

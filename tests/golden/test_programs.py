@@ -144,6 +144,7 @@ def test_cases_that_the_runtime_does_not_load_are_left_out(
     assert stored["not exported"] == plain(refused)
 
 
+@pytest.mark.long
 def test_cases_of_another_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A described runtime decides; WebGPU's takes no words."""
     given = ["golden", "export", "q8ta_relu", "--layout", "4C", "--size", "small", "--pte"]

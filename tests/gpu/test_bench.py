@@ -56,6 +56,7 @@ def test_a_whole_model_is_timed_and_right(device: Device, monkeypatch: pytest.Mo
     assert min(found.gpu_ms, found.asleep_ms, found.kernels_ms, found.cpu_ms, found.cpu_threads_ms) > 0
 
 
+@pytest.mark.long
 @pytest.mark.wrong_on_purpose("SYNC-HAZARD", "it also times the work without barriers")
 def test_a_run_is_split_into_its_parts(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every operation of the recording is among the parts, and what a run consists of is not more than the run."""

@@ -47,6 +47,7 @@ def files(folder: str) -> list[Path]:
     return sorted((DATA / folder).glob("*.pte"))
 
 
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", files("models"), ids=lambda path: path.stem)
 def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, path: Path) -> None:
     model = load(path)

@@ -17,6 +17,7 @@ def test_it_is_killed_and_named(name: str) -> None:
     assert outcome.killed and outcome.named, outcome
 
 
+@pytest.mark.long
 def test_a_build_that_refuses_kills() -> None:
     outcome = run(ALL["gpu-N6-instruction"])
     assert outcome.how == "build" and outcome.named

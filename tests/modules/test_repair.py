@@ -239,6 +239,7 @@ def test_round_is_written_as_floor_and_back() -> None:
     assert tool() is None or refused(edited(again, undone).to_bytes()) is None
 
 
+@pytest.mark.long
 def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None:
     code = Code(_module(build.BINARIES.parents[2] / "shaders" / "spirv" / "q8ta_clone.spv"))
     computed = {row.result for row in code.module.globals if row.op == SPEC_CONSTANT_OP}

@@ -151,7 +151,7 @@ ODD = {
 }
 
 
-@pytest.mark.few(48)
+@pytest.mark.few(24)
 @pytest.mark.parametrize("guard", [0, 48])
 @pytest.mark.parametrize("build", BUILDS)
 @pytest.mark.parametrize("name", ODD)

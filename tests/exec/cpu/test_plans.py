@@ -17,8 +17,10 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
 
 
-@pytest.mark.few(1)
-@pytest.mark.parametrize(("isa", "threads"), planned.MACHINES)
+@pytest.mark.parametrize(
+    ("isa", "threads"),
+    [pytest.param(isa, n, marks=[pytest.mark.long] * (isa != "avx2")) for isa, n in planned.MACHINES],
+)
 def test_what_is_chosen_is_what_is_written_down(isa: str, threads: int) -> None:
     assert planned.lines(isa, threads) == planned.path(isa, threads).read_text().splitlines()
 
