@@ -23,11 +23,12 @@ from refsim.core.tensor import TensorDesc
 from refsim.graph.bytewise import BYTES, ByteTable, quantized, readers_of, tables
 from refsim.graph.graph import Graph, Node, refs
 from refsim.graph.interpreter import results
+from refsim.ops.base import elementwise
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.traits import QUANTIZERS, Family
 from refsim_gpu import float_kernels
-from refsim_gpu.bytewise import bytes_launch, values_launch
 from refsim_gpu.float_site import Number, Site
+from refsim_gpu.float_words import ROWS
 
 #: Operators that ask for nothing but the shape of their tensor.
 SHAPED = ("full_like", "zeros_like", "ones_like")
@@ -338,6 +339,26 @@ class Plan:
 
 def _quantizes(node: Node) -> bool:
     return node.call is not None and node.call.op.family is Family.QUANTIZE
+
+
+# --- launches of what follows from single bytes (refsim.graph.bytewise) ------------------------------------
+
+
+def bytes_launch(x: TensorDesc, out: TensorDesc, padding: int) -> Launch:
+    """A byte for each byte; ``padding`` is what the output's own operator leaves beyond the elements."""
+    return _launch("float/bytes", x, out, PADDING=padding)
+
+
+def values_launch(x: TensorDesc, out: TensorDesc) -> Launch:
+    """A float for each byte."""
+    return _launch("float/values", x, out)
+
+
+def _launch(shader: str, x: TensorDesc, out: TensorDesc, **values: object) -> Launch:
+    push, spec = ROWS[shader]
+    tensors = {"x": x, "out": out}
+    size, local, tile = elementwise.tiled(out, [x])
+    return Launch(shader, out, spec.pack(tensors), push.pack(tensors, **values), size, local, tile)
 
 
 __all__ = ["Job", "Plan", "Turn"]

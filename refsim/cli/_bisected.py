@@ -12,8 +12,8 @@ from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text
+from refsim.device.bisect import Bisected
 from refsim.device.complete import CompleteComparison
-from refsim.device.first_wrong import Bisected
 from refsim.device.row import GIVEN, Row
 from refsim.golden.told import ToldReport
 from refsim.graph.describe import NodeOutput

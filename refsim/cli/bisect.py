@@ -27,12 +27,11 @@ from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import bisect, launched
+from refsim.device.bisect import Bisected, bisect, launched
 from refsim.device.complete import MOST_NAMED, Completeness, check_run, fix_of, of_other_inputs, strangers
+from refsim.device.dumped import Ran, run_on
 from refsim.device.exchanged import check_exchanged
-from refsim.device.first_wrong import Bisected
 from refsim.device.opened import opened
-from refsim.device.ran import Ran, run_on
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.share import shares

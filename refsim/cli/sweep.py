@@ -29,8 +29,7 @@ from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.plan import GRAPHS, SweepPlan
 from refsim.sweep.result import Swept, check_ran, swept
-from refsim.sweep.run import Serve, sweep
-from refsim.sweep.servers import LOCAL, NONE, server
+from refsim.sweep.run import LOCAL, NONE, Serve, server, sweep
 
 
 @verb("sweep", "-n 1000")

@@ -8,8 +8,7 @@ from refsim.bytediff import Report, html
 from refsim.core import choices
 from refsim.core.counted import counted, form
 from refsim.core.html import rendered
-from refsim.device.repeats import Repeats
-from refsim.device.tendency import Tendency
+from refsim.device.repeats import Repeats, Tendency
 from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, OperatorVerdict, Triage
 
 COLUMNS = ("delegate", "node", "operator", "output", "verdict", "cause")

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import numpy as np
 
-from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.buffer import FILL, ByteKind, PackedBuffer, offsets
 from refsim.core.qmath import PROFILES, Profile
-from refsim.golden import known
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.defect import Defect, together
 
@@ -63,7 +62,7 @@ def judged(
     found = bound.call.defects if defects else ()
     valued = [row for row in found if row.values is not None]
     for row in (*found, *([together(valued)] if len(valued) > 1 else ())):
-        wrong = {name: known.expected(under(bound, profile), row, fill) for name, profile in allowed.items()}
+        wrong = {name: defective(under(bound, profile), row, fill) for name, profile in allowed.items()}
         shown = tuple(name for name, one in wrong.items() if one is not None and _equal(*one, actual))
         if shown:
             return Judged(KNOWN_DEFECT, shown, row)
@@ -83,3 +82,23 @@ def same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
 
 def _equal(expected: PackedBuffer, compared: np.ndarray, actual: PackedBuffer) -> bool:
     return bool(np.array_equal(expected.raw[compared], actual.raw[compared]))
+
+
+def defective(bound: BoundCase, defect: Defect, fill: int) -> tuple[PackedBuffer, np.ndarray] | None:
+    """What the defective kernel makes of a buffer that holds ``fill`` everywhere, and which bytes are certain.
+
+    None for a defect that gives no values.
+    """
+    if defect.values is None:
+        return None
+    values = defect.values(bound.call, {name: buffer.unpack() for name, buffer in bound.inputs.items()})
+    buffer, certain = bound.call.expected(bound.inputs), bound.call.device_defined()
+    unwritten, at = np.ma.getmaskarray(values), offsets(bound.call.out)
+    found = PackedBuffer.pack(np.ma.getdata(values), bound.call.out.layout)
+    elements = buffer.kinds() == ByteKind.VALUE
+    buffer.raw[elements] = found.raw[elements]
+    if unwritten.any():
+        buffer.raw[at[unwritten.reshape(at.shape)]] = fill
+        certain &= elements  # where a kernel stops, it writes no padding either
+    certain[at[defect.unknown(bound.call, values).reshape(at.shape)]] = False
+    return buffer, certain

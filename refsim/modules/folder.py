@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from refsim.core.errors import RefsimError
-from refsim.formats import wgsl
+from refsim.formats import kernels, wgsl
 from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.spirv.module import MAX_BYTES, Module
 
@@ -173,3 +173,32 @@ def _whole_wgsl(data: bytes) -> bool:
 
 SPIRV = ModuleKind(SUFFIX, _modules, whole)
 WGSL = ModuleKind(wgsl.SUFFIX, lambda folder: iter(wgsl.sources(folder).items()), _whole_wgsl)
+
+
+class EditedFile:
+    """The file ``refsim.toml`` of a folder of modules, or such a file itself, as somebody edits it."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self._known = self._last = self._look()
+
+    def changed(self) -> bool:
+        """Whether it holds other bytes than when this was true last, or is new or gone; does not wait.
+
+        Bytes count once they are found twice: an editor may write them in several pieces.
+        """
+        before, self._last = self._last, self._look()
+        if self._last == self._known or self._last != before:
+            return False
+        self._known = self._last
+        return True
+
+    def _look(self) -> bytes | None:
+        _, file = kernels.find(self.path)
+        if file is None:
+            return None
+        try:
+            with open(file, "rb") as opened:
+                return opened.read(kernels.MAX_BYTES + 1)
+        except OSError:  # somebody replaces it
+            return None

@@ -6,14 +6,18 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Annotated
 
+from refsim.core import choices
+from refsim.core.errors import ParameterError
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
-from refsim.golden.telling import TellingCase
-from refsim.modules import CASES, patterns
+from refsim.golden.rules import RULES, case_name
+from refsim.golden.telling import UPSTREAM, TellingCase, recorded_cases
+from refsim.modules import CASES
 from refsim.modules.flat import fitted
 from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, ModuleTrial, Tried, in_turn
 from refsim.ops.base.spec import Call
@@ -24,6 +28,8 @@ FIRST_WORD = 4
 FIRST, ALL = "first", "all"
 #: Of how many further cases some may be run to explain a bad one, and how many of these if that one did not run.
 MOST_OTHERS, MOST_AFTER_FAILURE = 60, 8
+#: Characters of the operators that one part of an error lists.
+MOST_LISTED = 70
 
 
 @dataclass(frozen=True)
@@ -156,7 +162,7 @@ class Verification:
     def check_pattern(self, operators: Collection[str]) -> None:
         """ParameterError if the pattern fits no case of these operators."""
         if self.pattern and not any(next(self.cases(op), None) for op in operators):
-            raise patterns.no_case(self.pattern, operators, self.upstream)
+            raise no_case(self.pattern, operators, self.upstream)
 
     def run(
         self,
@@ -266,3 +272,24 @@ class _Kept:
 def tally(counts: Mapping[str, Counter[str]]) -> Counter[str]:
     """Verdict -> cases of all operators."""
     return sum(counts.values(), Counter[str]())
+
+
+def names(op: str, upstream: Path | None) -> list[str]:
+    """All cases of an operator: those of the corpus, and its recordings in the folder ``upstream``."""
+    corpus = [case_name(op, number) for number in range(RULES[op].count)]
+    return corpus + [one.name for one in recorded_cases(op, upstream)]
+
+
+def no_case(pattern: str, operators: Collection[str], upstream: Path | None) -> ParameterError:
+    """The error for a pattern that fits no case of these operators."""
+    fits = [op for op in RULES if any(fnmatchcase(name, pattern) for name in names(op, upstream))]
+    first = next(iter(operators))
+    recorded = [name for name in names(first, upstream) if name.startswith(UPSTREAM)]
+    shown = [f"{first}/00*", *(f"{name[: len(UPSTREAM) + 4]}*" for name in recorded[:1])]
+    need = f"a pattern such as {' or '.join(shown)}"
+    if fits:
+        need += f"; it fits cases of {choices.listed(fits, MOST_LISTED)}"
+    return ParameterError(
+        "--case", f"no such case of {choices.listed(operators, MOST_LISTED)}", got=repr(pattern),
+        need=need + choices.meant(pattern.partition("/")[0], RULES),
+    )  # fmt: skip

@@ -15,8 +15,7 @@ from refsim.core.status import DIFFERENT, SAME
 from refsim.formats import kernels
 from refsim.modules import inventory
 from refsim.modules.build import Build, Request
-from refsim.modules.edited_file import EditedFile
-from refsim.modules.folder import POLL_S
+from refsim.modules.folder import POLL_S, EditedFile
 from refsim.modules.repaired import repaired
 from refsim.modules.result import (
     FolderVerdict,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from refsim.core.errors import FormatError
+from refsim.device.repeats import Tendency, tendency
 from refsim.device.runs import LIST, results, script
-from refsim.device.tendency import Tendency, tendency
 from refsim.device.triage import triage
 from refsim.device.verdicts import SAME, WRONG, OperatorVerdict, Triage
 

@@ -12,7 +12,7 @@ from needed import needs_device
 
 from refsim.exec.factory import executor_named
 from refsim.golden.store import default_root
-from refsim.modules import patterns
+from refsim.modules import verification
 
 UPSTREAM = default_root() / "upstream"
 OWN = Path(__file__).parents[1] / "modules" / "own" / "right"
@@ -41,12 +41,12 @@ def device() -> None:
 )
 def test_what_is_said_of_a_pattern(pattern: str, operator: str, said: str) -> None:
     """Where it was looked for; and the examples work."""
-    text = str(patterns.no_case(pattern, [operator], UPSTREAM))
+    text = str(verification.no_case(pattern, [operator], UPSTREAM))
     assert text.startswith(f"--case: no such case of {operator}; got {pattern!r}, need ") and said in text
     examples = re.findall(r"such as (\S+?)(?: or (\S+?))?(?:;|$)", text)[0]
-    held = patterns.names(operator, UPSTREAM)
+    held = verification.names(operator, UPSTREAM)
     for example in filter(None, examples):
-        assert example != pattern and any(patterns.fnmatchcase(name, example) for name in held)
+        assert example != pattern and any(verification.fnmatchcase(name, example) for name in held)
     assert ("did you mean" in text) == said.endswith("?")
 
 

@@ -24,7 +24,7 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Family
 from refsim.sweep import chunk as chunks
-from refsim.sweep import executors, servers
+from refsim.sweep import executors
 from refsim.sweep import outcome as outcomes
 from refsim.sweep import result as shown
 from refsim.sweep import run as runs
@@ -213,7 +213,7 @@ def test_nothing_compared_is_no_success(refsim, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(servers, "find_spec", lambda name: None)
+    monkeypatch.setattr(runs, "find_spec", lambda name: None)
     refsim("sweep", "--scheduler", "local").refused("pip install 'refsim[sweep]'", status=3)
     assert refsim("sweep", UNARY.name, "-n", 3, "--workers", 1).status == 0
 
@@ -223,7 +223,7 @@ def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPa
 
 def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> None:
     """Two chunks of four are kept; the rest is computed by the second command, and nothing twice."""
-    whole = servers.inside
+    whole = runs.inside
     computed: list[Chunk] = []
 
     def interrupted(left) -> Iterator[list[Outcome]]:
@@ -238,14 +238,14 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
 
     db = tmp_path / "sweep.sqlite"
     command = ["sweep", UNARY.name, BINARY.name, "-n", 2 * SIZE + 4, "-x", "cpu", "--workers", 0, "--db", db]
-    monkeypatch.setattr(servers, "inside", interrupted)
+    monkeypatch.setattr(runs, "inside", interrupted)
     done = refsim(*command)
     assert done.status == 130 and f"{2 * SIZE} of {2 * SIZE + 4} calls done" in done.err
     line = next(line for line in done.err.splitlines() if "; to go on: " in line)
     words = shlex.split(line.partition("; to go on: ")[2])
     assert words == ["refsim", *map(str, command), "--resume"]
     refsim(*command).refused("already exists")
-    monkeypatch.setattr(servers, "inside", counted)
+    monkeypatch.setattr(runs, "inside", counted)
     done = refsim(*command, "--resume", "--json")
     assert done.status == 0
     assert [(row.subject, row.first, row.count) for row in computed] == [

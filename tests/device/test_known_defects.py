@@ -25,7 +25,7 @@ from refsim.device.verdicts import FOLLOWS, SAME, WRONG, Triage
 from refsim.formats.pte.edit import single_delegate
 from refsim.formats.pte.read import read_pte
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.golden import known
+from refsim.golden import judge
 from refsim.graph.build import build
 from refsim.graph.graph import Node
 from refsim.ops.base.binding import BoundCase, bind
@@ -112,7 +112,7 @@ def off(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> 
 def ignored(node: Node, inputs: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
     if node.call is None or GROUPS_IGNORED not in node.call.defects:
         return right
-    found = known.expected(BoundCase(pointwise().case, node.call, dict(inputs)), GROUPS_IGNORED, FILL)
+    found = judge.defective(BoundCase(pointwise().case, node.call, dict(inputs)), GROUPS_IGNORED, FILL)
     assert found is not None
     return found[0]
 

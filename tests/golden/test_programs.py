@@ -27,7 +27,7 @@ from refsim.core.errors import LimitError, ParameterError
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
-from refsim.golden import certify, known, programs
+from refsim.golden import certify, judge, programs
 from refsim.golden.chosen import NumberedCase, Size, choose, exportable
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
@@ -254,7 +254,7 @@ def test_defects_of_every_device_are_known(op: str, defect: str, tmp_path: Path)
         return [row for row in bound.call.defects if row.name == defect]
 
     def change(bound: BoundCase, raw: np.ndarray) -> None:
-        found = known.expected(bound, *listed(bound), programs.FILL)
+        found = judge.defective(bound, *listed(bound), programs.FILL)
         assert found is not None
         buffer, certain = found
         raw[:] = np.where(certain, buffer.raw, 0)  # padding is what it may be

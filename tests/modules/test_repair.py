@@ -11,9 +11,8 @@ from modules import build, example
 from refsim.modules.repair import report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
-from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, parts
+from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
 from refsim.modules.repair.given import Given
-from refsim.modules.repair.order import ordered
 from refsim.modules.repair.schema import Schema, edited, selectable
 from refsim.modules.repair.search import BATCH, Repair, Searched, batches
 from refsim.modules.repair.valid import refused, tool

@@ -7,7 +7,7 @@ import numpy as np
 from refsim.bytediff import diff
 from refsim.bytediff.defects import NAME
 from refsim.core.buffer import FILL, ByteKind, byte_kinds
-from refsim.golden import known
+from refsim.golden import judge
 from refsim.golden.chosen import choose
 from refsim.golden.judge import KNOWN_DEFECT, SAME, WRONG, judged
 from refsim.ops.base.binding import BoundCase, bind
@@ -43,7 +43,7 @@ def test_the_first_group_meets_the_weights_of_two_outputs_in_a_row() -> None:
 def test_nothing_is_said_of_the_other_groups_or_of_batches_that_nobody_writes() -> None:
     for batches in (1, 2):
         bound = grouped(batches)
-        found = known.expected(bound, GROUPS_IGNORED, FILL)
+        found = judge.defective(bound, GROUPS_IGNORED, FILL)
         assert found is not None
         buffer, certain = found
         actual = bound.call.expected(bound.inputs)
@@ -69,7 +69,7 @@ def test_as_many_cases_differ_as_did_on_the_runtime() -> None:
     verdicts = []
     for bound in (bind(one.case) for one in choose((PW,))):
         if GROUPS_IGNORED in bound.call.defects:
-            found = known.expected(bound, GROUPS_IGNORED, FILL)
+            found = judge.defective(bound, GROUPS_IGNORED, FILL)
             assert found is not None
             verdicts.append(judged(bound, found[0]))
     alike = [row for row in verdicts if row.known is not GROUPS_IGNORED]
@@ -79,7 +79,7 @@ def test_as_many_cases_differ_as_did_on_the_runtime() -> None:
 
 def test_a_diff_names_the_defect_whatever_lies_behind_the_weights() -> None:
     bound = grouped()
-    found = known.expected(bound, GROUPS_IGNORED, FILL)
+    found = judge.defective(bound, GROUPS_IGNORED, FILL)
     assert found is not None
     actual, certain = found
     right = bound.call.expected(bound.inputs)

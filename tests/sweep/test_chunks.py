@@ -27,8 +27,7 @@ from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepPlan, SweepVariant, shared
-from refsim.sweep.run import sweep
-from refsim.sweep.servers import inside, processes
+from refsim.sweep.run import inside, processes, sweep
 from refsim.sweep.shrink import shrunk
 
 CPU = SweepVariant("cpu")
