@@ -68,12 +68,6 @@ class KomputeExecutor(Executor):
     def device_info(self) -> DeviceInfo:
         return self.device.info
 
-    def __enter__(self) -> KomputeExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def supports(self, launch: Launch) -> str | None:
         """Refuses grids and buffers beyond the device's limits."""
         return self.pipelines.supports(launch)

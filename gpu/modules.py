@@ -154,12 +154,6 @@ class ModuleExecutor(Executor):
     def device_info(self) -> DeviceInfo:
         return self.ours.device_info()
 
-    def __enter__(self) -> ModuleExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     # --- which kernels -----------------------------------------------------------------------------------
 
     def dispatches(self, call: Call) -> list[ModuleDispatch]:

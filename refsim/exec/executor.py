@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -113,6 +113,9 @@ def canonical_only(profile: Profile) -> str:
     return f"the numerics of profile {profile.name}, but refsim's shaders are canonical"
 
 
+Entered = TypeVar("Entered", bound="Executor")
+
+
 class Executor(ABC):
     """Runs launches. Two executors given the same launch and the same input words write the same words."""
 
@@ -129,6 +132,15 @@ class Executor(ABC):
     threads = 1
     #: How many calls it takes at once (`run_batch`) without more trouble than for one.
     batch = 1
+
+    def close(self) -> None:  # noqa: B027
+        """Give up what it holds of a device, or of another process."""
+
+    def __enter__(self: Entered) -> Entered:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def anew(self, threads: int) -> Executor | None:
         """The same on so many threads, in a process that has run nothing yet; None if there is no such."""

@@ -103,12 +103,6 @@ class IsolatedExecutor(Executor):
         if worker is not None:
             worker.close()
 
-    def __enter__(self) -> IsolatedExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         self.close()
 

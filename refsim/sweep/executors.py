@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -30,10 +29,9 @@ class Executors(dict[SweepVariant, Executor]):
         return executor
 
     def close(self) -> None:
-        """Close those that can be closed; they are opened anew when they are asked for again."""
+        """Close them; they are opened anew when they are asked for again."""
         for executor in self.values():
-            with contextlib.suppress(AttributeError):
-                executor.close()  # type: ignore[attr-defined]
+            executor.close()
         self.clear()
 
 
