@@ -13,7 +13,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -29,14 +29,14 @@ from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import YOURS, Executor
 from refsim.exec.model import load
 from refsim.formats import profiles
-from refsim.formats.recordings import read
 from refsim.golden import recorded
 from refsim.golden.check import REFUSED
 from refsim.golden.judge import WRONG, judged
+from refsim.golden.telling import recorded_cases
 from refsim.graph.interpreter import Event
 from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.modules import ModuleExecutor, Options
@@ -77,19 +77,20 @@ def accepted(executor: Executor, bound: BoundCase, actual: PackedBuffer, strict:
 
 
 def compare_calls(
-    executor: Executor, bounds: Iterable[BoundCase], count: Count, strict: bool = False
+    executor: Executor,
+    bounds: Iterable[BoundCase],
+    count: Count,
+    strict: bool = False,
+    name: Callable[[Case], str] = str,
 ) -> None:
     """Compare all bytes of the device's buffer with the definition's; as many cases at once as the executor likes."""
     source = iter(bounds)
     while some := list(islice(source, executor.batch)):
         results = executor.run_batch([(bound.call, bound.inputs) for bound in some])
         for bound, result in zip(some, results, strict=True):
-            what, good = str(bound.case), False
-            if isinstance(result, RefsimError):
-                what = f"{what}: {result}"
-            else:
-                good = accepted(executor, bound, result, strict)
-            count.add(what, good)
+            failed = isinstance(result, RefsimError)
+            what = f"{name(bound.case)}: {result}" if failed else name(bound.case)
+            count.add(what, not isinstance(result, RefsimError) and accepted(executor, bound, result, strict))
 
 
 def compare_recordings(executor: Executor, folder: Path, count: Count, every: int = 1) -> None:
@@ -97,23 +98,9 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
 
     ``every`` n takes every n-th of a file.
     """
-    source = _recorded(folder, every)
-    while some := list(islice(source, executor.batch)):
-        results = executor.run_batch([(call, inputs) for _, call, inputs in some])
-        for (name, call, inputs), result in zip(some, results, strict=True):
-            what = f"{name}: {result}" if isinstance(result, RefsimError) else name
-            count.add(what, not isinstance(result, RefsimError) and result == call.expected(inputs))
-
-
-def _recorded(folder: Path, every: int) -> Iterator[tuple[str, Call, Mapping[str, PackedBuffer]]]:
-    """Name, call and inputs of each recording that refsim takes."""
-    for path in sorted(folder.glob("*.zip")):
-        for recording in islice(read(path), 0, None, every):
-            try:
-                call = recording.call()
-            except RefsimError:
-                continue
-            yield recording.id, call, recording.inputs()
+    operators = sorted(path.stem for path in folder.glob("*.zip"))
+    taken = (one for op in operators for one in islice(recorded_cases(op, folder), 0, None, every))
+    compare_calls(executor, (one.bound for one in taken), count, name=lambda case: case.note)
 
 
 def compare_modules(executor: Executor, folder: Path, count: Count, target: Target | None = None) -> None:

@@ -98,28 +98,19 @@ def denormals(measure: _Measure) -> tuple[dict[str, str], dict[str, str]]:
     small = (measure.random.integers(1, 1 << 23, SAMPLES).astype(np.int32)).view(np.float32)
     normal = np.abs(measure.floats(-126, -125))
     normal = normal[normal > MIN_NORMAL]
-    large, half = np.float32(2.0**40), np.float32(0.5)
-    zeros = np.zeros(SAMPLES)
-    inputs = {
-        "add": verdict(
-            measure.bits("add", small, MIN_NORMAL),
-            {"kept": small + MIN_NORMAL, "flushed": zeros + MIN_NORMAL},
-        ),
-        "multiply": verdict(
-            measure.bits("multiply", small, large), {"kept": small * large, "flushed": zeros}
-        ),
-        "fma": verdict(measure.bits("fma", small, large), {"kept": small * large, "flushed": zeros}),
-    }
-    zeros = np.zeros(normal.size)
-    halved = normal * half
-    outputs = {
-        "add": verdict(
-            measure.bits("add", normal, -MIN_NORMAL), {"kept": normal - MIN_NORMAL, "flushed": zeros}
-        ),
-        "multiply": verdict(measure.bits("multiply", normal, half), {"kept": halved, "flushed": zeros}),
-        "fma": verdict(measure.bits("fma", normal, half), {"kept": halved, "flushed": zeros}),
-    }
-    return inputs, outputs
+
+    def each(x: np.ndarray, term: np.float32, factor: np.float32, flushed: np.float32) -> dict[str, str]:
+        """``flushed``: a sum with ``term`` where a denormal counts as 0."""
+        product = {"kept": x * factor, "flushed": np.zeros(x.size)}
+        return {
+            "add": verdict(
+                measure.bits("add", x, term), {"kept": x + term, "flushed": np.full(x.size, flushed)}
+            ),
+            **{name: verdict(measure.bits(name, x, factor), product) for name in ("multiply", "fma")},
+        }
+
+    inputs = each(small, MIN_NORMAL, np.float32(2.0**40), MIN_NORMAL)
+    return inputs, each(normal, -MIN_NORMAL, np.float32(0.5), np.float32(0))
 
 
 def conversion(measure: _Measure) -> tuple[str, dict[str, int]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from typing import Any
 
 from refsim.core.errors import DeviceError, MissingDependencyError
 from refsim.exec.device_info import DeviceInfo
@@ -90,16 +91,10 @@ def devices() -> list[DeviceInfo]:
     if instance is None:
         return []
     try:
-        count = ctypes.c_uint32(0)
-        checked(
-            lib.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), None), "vkEnumeratePhysicalDevices"
-        )
-        handles = (ctypes.c_void_p * count.value)()
-        checked(
-            lib.vkEnumeratePhysicalDevices(instance, ctypes.byref(count), handles),
-            "vkEnumeratePhysicalDevices",
-        )
-        return [describe(lib, instance, ctypes.c_void_p(handles[i]), i) for i in range(count.value)]
+        pointer = ctypes.sizeof(ctypes.c_void_p)
+        rows = enumerated(lib, "vkEnumeratePhysicalDevices", pointer, instance)
+        handles = [ctypes.c_void_p.from_buffer_copy(row) for row in rows]
+        return [describe(lib, instance, handle, index) for index, handle in enumerate(handles)]
     finally:
         lib.vkDestroyInstance(instance, None)
 
@@ -136,14 +131,19 @@ def text_at(raw: bytes, at: int) -> str:
     return raw[at : at + 256].split(b"\0", 1)[0].decode("utf-8", "replace")
 
 
+def enumerated(lib: ctypes.CDLL, call: str, size: int, *arguments: Any) -> list[bytes]:
+    """What a call lists, each row of so many bytes: it is asked how many there are, and then for them."""
+    count = ctypes.c_uint32(0)
+    checked(lib[call](*arguments, ctypes.byref(count), None), call)
+    rows = ctypes.create_string_buffer(size * count.value)
+    checked(lib[call](*arguments, ctypes.byref(count), rows), call)
+    return [rows.raw[at : at + size] for at in range(0, size * count.value, size)]
+
+
 def extensions(lib: ctypes.CDLL, handle: ctypes.c_void_p) -> set[str]:
     """The names of a device's extensions."""
-    count = ctypes.c_uint32(0)
-    call = "vkEnumerateDeviceExtensionProperties"
-    checked(lib.vkEnumerateDeviceExtensionProperties(handle, None, ctypes.byref(count), None), call)
-    rows = ctypes.create_string_buffer(EXTENSION_BYTES * count.value)
-    checked(lib.vkEnumerateDeviceExtensionProperties(handle, None, ctypes.byref(count), rows), call)
-    return {text_at(rows.raw, EXTENSION_BYTES * i) for i in range(count.value)}
+    rows = enumerated(lib, "vkEnumerateDeviceExtensionProperties", EXTENSION_BYTES, handle, None)
+    return {text_at(row, 0) for row in rows}
 
 
 def int8_matrices(lib: ctypes.CDLL, instance: ctypes.c_void_p, handle: ctypes.c_void_p) -> bool:
