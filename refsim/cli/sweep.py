@@ -150,7 +150,7 @@ def command(
     seconds = time.monotonic() - begin
     if db is not None:
         wrote(db)
-    new = {written for _, written in failed if written}
+    new = {one.folder for one in failed if one.folder}
     if new:
         wrote(failures)
         if left := [case for case in older if case not in new]:

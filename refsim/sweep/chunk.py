@@ -26,7 +26,7 @@ from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.models import ModelRunner
-from refsim.sweep.outcome import MOST_TOLD, Failure, Outcome
+from refsim.sweep.outcome import MOST_TOLD, Outcome, SweepFailure
 from refsim.sweep.plan import Chunk
 from refsim.sweep.shrink import SECONDS, shrunk
 
@@ -72,7 +72,7 @@ class ChunkRunner:
                 outcome.failures[:] = [self._smallest(chunk, one, end) for one in outcome.failures]
         return list(found.values())
 
-    def _smallest(self, chunk: Chunk, failure: Failure, end: float) -> Failure:
+    def _smallest(self, chunk: Chunk, failure: SweepFailure, end: float) -> SweepFailure:
         """The failure with the smallest case found until ``end`` that still fails in the same way, and its files."""
         executor = self._executors[failure.variant]
         profile = next(row for row in chunk.profiles if row.name == failure.profile)
@@ -134,7 +134,9 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
     taken: list[tuple[Drawn, Work]] = []
     for one in drawn:
         if one.work is None:
-            outcome.fail(Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text))
+            outcome.fail(
+                SweepFailure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text)
+            )
         elif refused := refusal(executor, one.work[0]):
             outcome.refuse(refused)
         else:
@@ -159,7 +161,7 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
             continue
         text = str(bound.case)
         outcome.fail(
-            Failure(chunk.subject, one.seed, one.profile.name, outcome.variant, status, message, text)
+            SweepFailure(chunk.subject, one.seed, one.profile.name, outcome.variant, status, message, text)
         )
 
 

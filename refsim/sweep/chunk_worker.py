@@ -15,7 +15,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 from refsim.sweep.chunk import ChunkRunner, case_files
-from refsim.sweep.outcome import Failure, Outcome, summed
+from refsim.sweep.outcome import Outcome, SweepFailure, summed
 from refsim.sweep.plan import Chunk
 
 #: Time limit of a chunk without compilation: these seconds, and more for each configuration.
@@ -80,5 +80,5 @@ def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:
         with contextlib.suppress(RefsimError):
             bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
             text, files = str(bound.case), case_files(bound, f"sweep: seed {seed}, {variant}: {CRASHED}")
-    outcome.fail(Failure(chunk.subject, seed, profile.name, variant, CRASHED, message, text, files))
+    outcome.fail(SweepFailure(chunk.subject, seed, profile.name, variant, CRASHED, message, text, files))
     return outcome

@@ -17,7 +17,7 @@ from typing import Any
 
 from refsim.core.errors import FormatError
 from refsim.core.no_clobber import free
-from refsim.sweep.outcome import STATUSES, Failure, Outcome, summed
+from refsim.sweep.outcome import STATUSES, Outcome, SweepFailure, summed
 from refsim.sweep.plan import Chunk, SweepVariant
 
 SCHEMA = 1
@@ -135,8 +135,8 @@ class Database:
             if left:
                 yield replace(chunk, variants=left)
 
-    def add(self, outcomes: Iterable[Outcome], folders: dict[Failure, str]) -> None:
-        """Keep what came of a chunk; ``folders`` says where cases of failures were written."""
+    def add(self, outcomes: Iterable[Outcome]) -> None:
+        """Keep what came of a chunk."""
         with self._typed(), self._file:
             for one in outcomes:
                 v = one.variant
@@ -152,8 +152,8 @@ class Database:
                     "INSERT INTO failure VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                     (
                         (
-                            *(f.subject, one.first, str(f.seed), f.profile, v.executor, v.threads, v.isa),
-                            *(f.status, f.message, f.case, folders.get(f, "")),
+                            *(f.operator, one.first, str(f.seed), f.profile, v.executor, v.threads, v.isa),
+                            *(f.status, f.message, f.case, f.folder or ""),
                         )
                         for f in one.failures
                     ),
@@ -173,17 +173,20 @@ class Database:
                 parts.append(Outcome(row[0], 0, row[4], variant, statuses, row[5], row[6], reasons))
         return summed(parts)
 
-    def failures(self) -> list[tuple[Failure, str]]:
-        """The failures that were told one by one, each with the folder of its case, or nothing."""
+    def failures(self) -> list[SweepFailure]:
+        """The failures that were told one by one."""
         with self._typed():
             rows = self._file.execute(
                 "SELECT subject, seed, profile, executor, threads, isa, status, message, reproduction, folder "
                 "FROM failure ORDER BY rowid"
             )
             return [
-                (Failure(row[0], int(row[1]), row[2], SweepVariant(*row[3:6]), *row[6:9]), row[9])
+                SweepFailure(
+                    row[0], int(row[1]), row[2], SweepVariant(*row[3:6]), status=row[6], message=row[7], case=row[8],
+                    folder=row[9] or None,
+                )
                 for row in rows
-            ]
+            ]  # fmt: skip
 
     def close(self) -> None:
         self._file.close()

@@ -29,7 +29,7 @@ from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.target import Target
 from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.graphs import cut, draw, told
-from refsim.sweep.outcome import Failure, Outcome
+from refsim.sweep.outcome import Outcome, SweepFailure
 from refsim.sweep.plan import Chunk, SweepVariant
 
 Held = PackedBuffer | np.ndarray
@@ -95,7 +95,7 @@ class ModelRunner:
             except RefsimError as error:
                 for variant, outcome in found.items():
                     outcome.fail(
-                        Failure(chunk.subject, seed, profile.name, variant, ERROR, f"define: {error}")
+                        SweepFailure(chunk.subject, seed, profile.name, variant, ERROR, f"define: {error}")
                     )
                 continue
             for variant, outcome in found.items():
@@ -146,7 +146,7 @@ def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, o
         if drawn.chain is not None and chunk.shrink:
             drawn, (status, message, at) = _smallest(drawn, profile, executor, (status, message, at))
         outcome.fail(
-            Failure(
+            SweepFailure(
                 chunk.subject, drawn.seed, profile.name, outcome.variant, status, message, drawn.text, _files(at)
             )
         )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Annotated
 
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
@@ -19,23 +20,29 @@ MOST_TOLD = 5
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A configuration that failed. ``case`` is the smallest that still fails; ``files`` are that case as a folder."""
+class SweepFailure:
+    """A configuration that failed."""
 
-    subject: str
-    seed: int
-    profile: str
+    operator: Annotated[str, "Name of the operator."]
+    seed: Annotated[int, "The seed."]
+    profile: Annotated[str, "The profile."]
     variant: SweepVariant
-    status: str
-    message: str
-    case: str = ""
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False, hash=False)
+    status: Annotated[str, "How it came out."]
+    message: Annotated[str, "What happened, in words."]
+    case: Annotated[str, "The case, as small as it still fails."] = ""
+    #: The files of that case's folder.
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
+    folder: Annotated[str | None, "Where that case is; null if it was not written."] = None
+
+    @property
+    def executor(self) -> Annotated[str, "The executor, with its threads and its instruction set."]:
+        return str(self.variant)
 
     @property
     def name(self) -> str:
         """A file name."""
         executor = "".join(letter if letter.isalnum() else "-" for letter in str(self.variant))
-        subject = self.subject.rpartition("/")[2]
+        subject = self.operator.rpartition("/")[2]
         return f"{subject}-{self.seed}-{self.profile}-{executor}"
 
 
@@ -54,13 +61,13 @@ class Outcome:
     nbytes: int = 0
     seconds: float = 0.0
     reasons: Counter[str] = field(default_factory=Counter)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[SweepFailure] = field(default_factory=list)
 
     @property
     def failed(self) -> int:
         return sum(self.statuses[status] for status in FAILED)
 
-    def fail(self, failure: Failure) -> None:
+    def fail(self, failure: SweepFailure) -> None:
         """Count a failure; the first few are kept."""
         self.statuses[failure.status] += 1
         if len(self.failures) < MOST_TOLD:

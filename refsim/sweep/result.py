@@ -13,7 +13,7 @@ from refsim.core.result import MOST_SHOWN, Command, Result, Same, Table, Text, r
 from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import canonical_only
 from refsim.exec.share import Share
-from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Failure, Outcome, summed
+from refsim.sweep.outcome import COMPARED, FAILED, MOST_TOLD, REFUSED, STATUSES, Outcome, SweepFailure, summed
 from refsim.sweep.plan import SweepPlan
 from refsim.sweep.run import MOST_FOLDERS
 
@@ -38,26 +38,6 @@ class SweepRow:
         by, statuses = one.variant, {name: one.statuses[name] for name in STATUSES}
         about = (one.subject, by.executor, by.threads, by.isa or None)
         return cls(*about, one.count, statuses, one.nbytes, round(one.seconds, 3))
-
-
-@dataclass(frozen=True)
-class SweepFailure:
-    """A call that failed."""
-
-    operator: Annotated[str, "Name of the operator."]
-    executor: Annotated[str, "The executor, with its threads and its instruction set."]
-    seed: Annotated[int, "The seed."]
-    profile: Annotated[str, "The profile."]
-    status: Annotated[str, "How it came out."]
-    message: Annotated[str, "What happened, in words."]
-    case: Annotated[str, "The case, as small as it still fails."]
-    folder: Annotated[str | None, "Where that case is; null if it was not written."]
-    name: str
-
-    @classmethod
-    def of(cls, one: Failure, folder: str) -> SweepFailure:
-        about = (one.subject, str(one.variant), one.seed, one.profile, one.status, one.message, str(one.case))
-        return cls(*about, folder or None, one.variant.executor)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,7 +85,7 @@ class Swept(Result):
             yield f"  {one.case}"
             yield f"  {one.message}"
             if one.folder:
-                yield Command(f"  refsim replay {one.folder} -x {one.name}")
+                yield Command(f"  refsim replay {one.folder} -x {one.variant.executor}")
             elif written[one.operator, one.executor] >= MOST_FOLDERS:
                 yield f"  its case is not written: {MOST_FOLDERS} of this operator and executor are"
         yield from rest(len(self.failures))
@@ -120,7 +100,7 @@ class Swept(Result):
 def swept(
     plan: SweepPlan,
     found: Sequence[Outcome],
-    failed: Sequence[tuple[Failure, str]],
+    failed: Sequence[SweepFailure],
     seconds: float,
     foreign: Collection[str],
 ) -> Swept:
@@ -129,7 +109,7 @@ def swept(
     return Swept(
         seed=plan.seed, configurations=plan.total, profiles=[profile.name for profile in plan.profiles],
         counts=[SweepRow.of(one) for one in found], refused=reasons(found),
-        failures=[SweepFailure.of(one, folder) for one, folder in failed], failed=wrong, seconds=round(seconds, 3),
+        failures=failed, failed=wrong, seconds=round(seconds, 3),
         found=found, idle=idle(found, foreign),
     )  # fmt: skip
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from refsim.exec.task_threads import served
 from refsim.formats.cases import write_folder
 from refsim.sweep.chunk_worker import ChunkWorker
 from refsim.sweep.database import Database
-from refsim.sweep.outcome import Failure, Outcome
+from refsim.sweep.outcome import Outcome, SweepFailure
 from refsim.sweep.plan import Chunk, SweepVariant
 
 #: Computes chunks in any order.
@@ -35,18 +36,17 @@ def sweep(chunks: Sequence[Chunk], serve: Serve, database: Database, folder: Pat
     """
     written: Counter[tuple[str, SweepVariant]] = Counter()
     for outcomes in serve(chunks):
-        folders: dict[Failure, str] = {}
         for outcome in outcomes:
-            for failure in outcome.failures:
-                key = failure.subject, failure.variant
+            for at, failure in enumerate(outcome.failures):
+                key = failure.operator, failure.variant
                 if failure.files and written[key] < MOST_FOLDERS:
                     written[key] += 1
-                    folders[failure] = _write(folder, failure)
-        database.add(outcomes, folders)
+                    outcome.failures[at] = replace(failure, folder=_write(folder, failure))
+        database.add(outcomes)
         yield outcomes
 
 
-def _write(folder: Path, failure: Failure) -> str:
+def _write(folder: Path, failure: SweepFailure) -> str:
     target = folder / failure.name
     try:
         write_folder(target, failure.files)
