@@ -94,6 +94,11 @@ def called(code: Code, value: int) -> str:
     return f"%{value}"
 
 
+def in_place(code: Code, new: int | Leaf, old: int) -> str:
+    """That one value stands in the place of another, in words."""
+    return f"{new.text if isinstance(new, Leaf) else called(code, new)} in place of {called(code, old)}"
+
+
 def operation(code: Code, row: Instruction) -> str:
     if row.op == Op.EXT_INST:
         return kinds.EXTENDED_SAID.get(row.args[3], row.name)

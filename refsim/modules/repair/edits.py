@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from refsim.modules.repair import kinds, operands, operations
 from refsim.modules.repair.code import Code, Leaf, Site
-from refsim.modules.repair.draft import Change, Draft, called
+from refsim.modules.repair.draft import Change, Draft, in_place
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
@@ -80,8 +80,8 @@ def _computed(code: Code) -> Iterator[Edit]:
         for at in (2, 3):
             kind = code.type_of(old.args[at])
             for value in (code.constant(kind, 0), code.constant(kind, 1), *code.spec_constants.get(kind, ())):
-                said = f"{called(code, value)} in place of {called(code, old.args[at])}"
-                others.append((said, old.with_args(*old.args[:at], value, *old.args[at + 1 :])))
+                new = old.with_args(*old.args[:at], value, *old.args[at + 1 :])
+                others.append((in_place(code, value, old.args[at]), new))
         for said, new in others if uses else ():
             made = (Change(site, (new,), tuple((at, -1) for at in places)) for site, places in uses)
             yield Edit(said, 1, tuple(made))

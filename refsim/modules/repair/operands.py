@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from refsim.modules.repair import kinds
-from refsim.modules.repair.code import Code, Leaf, Site
-from refsim.modules.repair.draft import Draft, called, copy, operation, place, word
+from refsim.modules.repair.code import CHAINS, Code, Leaf, Site
+from refsim.modules.repair.draft import Draft, copy, in_place, operation, place, word
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import Op
 
@@ -19,7 +19,6 @@ COMPUTED = 6
 #: Numbers that kernels over packed bytes are full of, and factors and summands of floats.
 USUAL = (2, 3, 4, 8, 15, 16, 20, 24, 28, 127, 128, 255, -128)
 USUAL_FLOATS = (2.0, -1.0, 127.0, -128.0)
-_INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 _TEXELS = (Op.IMAGE_FETCH, Op.IMAGE_READ, Op.IMAGE_WRITE)
 
 
@@ -42,7 +41,7 @@ def value_places(code: Code, row: Instruction) -> Iterator[int]:
         type_id = code.type_of(word) if at >= first else 0
         if not type_id or word in seen or type_id not in code.rows or not code.plain(type_id):
             continue
-        if row.op in _INDEXED and not _free_index(code, row, at):
+        if row.op in CHAINS and not _free_index(code, row, at):
             continue
         if row.op in _TEXELS and at > 3:  # the level must stay 0
             continue
@@ -55,11 +54,7 @@ def _free_index(code: Code, row: Instruction, at: int) -> bool:
     inside = code.types.pointee(code.type_of(row.args[2]))
     for index in row.args[3:at]:
         holder = code.rows[inside]
-        number = code.number(index)
-        if holder.op == Op.TYPE_STRUCT:
-            inside = holder.args[1 + int(number or 0)]
-        else:
-            inside = holder.args[1]
+        inside = holder.args[1 + int(code.number(index) or 0) if holder.op == Op.TYPE_STRUCT else 1]
     return code.rows[inside].op != Op.TYPE_STRUCT
 
 
@@ -70,24 +65,18 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
     spec = code.rows[old].op == Op.SPEC_CONSTANT
     if number is not None:
         for value, rank in _numbers(code, old, number):
-            yield _put(f"{called(code, value)} in place of {called(code, old)}", rank, at, value, value)
+            yield _put(code, value, old, rank, at, value)
     elif row.result and row.type == type_id and row.op in kinds.SKIPPED:
-        yield Draft(
-            f"{operation(code, row)} left out",
-            2,
-            copy(at),
-        )  # fmt: skip
+        yield Draft(f"{operation(code, row)} left out", 2, copy(at))
     for value in code.spec_constants.get(type_id, ()):
         if value != old:
-            said = f"{called(code, value)} in place of {called(code, old)}"
-            yield _put(said, 1 if spec else 6, at, value, value)
+            yield _put(code, value, old, 1 if spec else 6, at, value)
     if number is not None or code.origin(old) is not None:
         yield from _other_leaves(code, row, at)
     if not copies and row.op != Op.PHI:
         for value in code.before(site, type_id, NEAREST):
             if value != old:
-                said = f"{called(code, value)} in place of {called(code, old)}"
-                yield _put(said, 3 if number is None else 6, at, value)
+                yield _put(code, value, old, 3 if number is None else 6, at)
 
 
 def _given(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
@@ -98,7 +87,7 @@ def _given(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
     yield from _other_leaves(code, row, at)
     if code.kind(code.type_of(old)) != Op.TYPE_BOOL:
         for value, _ in _numbers(code, old, 0):
-            yield _put(f"{called(code, value)} in place of {called(code, old)}", COMPUTED, at, value, value)
+            yield _put(code, value, old, COMPUTED, at, value)
 
 
 def instead_of(code: Code, value: int) -> Iterator[tuple[str, int, tuple[Instruction, ...], int, Leaf | int]]:
@@ -106,19 +95,18 @@ def instead_of(code: Code, value: int) -> Iterator[tuple[str, int, tuple[Instruc
     type_id, own = code.type_of(value), code.origin(value)
     for other in code.spec_constants.get(type_id, ()):
         if other != value:
-            yield f"{called(code, other)} in place of {called(code, value)}", 2, (), other, other
+            yield in_place(code, other, value), 2, (), other, other
     for leaf in code.leaves.get(type_id, ()) if own is not None else ():
         rank = _distance(code, own, leaf)
         if rank is not None and rank < 2:
-            said = f"{leaf.text} in place of {called(code, value)}"
-            yield said, 2 + rank, code.loaded(leaf), -1, leaf
+            yield in_place(code, leaf, value), 2 + rank, code.loaded(leaf), -1, leaf
     if value in code.made_at:  # what is known there is known at all uses
         for other in code.before(code.made_at[value], type_id, INLINED):
-            yield f"{called(code, other)} in place of {called(code, value)}", 4, (), other, 0
+            yield in_place(code, other, value), 4, (), other, 0
 
 
-def _put(said: str, rank: int, at: int, value: int, known: int = 0) -> Draft:
-    return Draft(said, rank, place(at, value), known=known)
+def _put(code: Code, value: int, old: int, rank: int, at: int, known: int = 0) -> Draft:
+    return Draft(in_place(code, value, old), rank, place(at, value), known=known)
 
 
 def _numbers(code: Code, old: int, number: float) -> Iterator[tuple[int, int]]:
@@ -149,11 +137,7 @@ def _other_leaves(code: Code, row: Instruction, at: int) -> Iterator[Draft]:
     for leaf in code.leaves.get(type_id, ()):
         rank = _distance(code, own, leaf)
         if rank is not None:
-            yield _leaf(code, f"{leaf.text} in place of {called(code, old)}", 1 + rank, at, leaf)
-
-
-def _leaf(code: Code, said: str, rank: int, at: int, leaf: Leaf) -> Draft:
-    return Draft(said, rank, place(at, -1, code.loaded(leaf)), known=leaf)
+            yield Draft(in_place(code, leaf, old), 1 + rank, place(at, -1, code.loaded(leaf)), known=leaf)
 
 
 def _distance(code: Code, own: tuple[int, tuple[int, ...]] | None, leaf: Leaf) -> int | None:
@@ -168,37 +152,25 @@ def _distance(code: Code, own: tuple[int, tuple[int, ...]] | None, leaf: Leaf) -
 
 def loads(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
     """Another variable, another member, another leaf."""
-    if (
-        not code.plain(row.type)
-        if row.type in code.rows and code.rows[row.type].op != Op.TYPE_IMAGE
-        else True
-    ):
+    if row.type not in code.rows or code.rows[row.type].op == Op.TYPE_IMAGE or not code.plain(row.type):
         return
     own = code.origin(row.result)
     for leaf in code.leaves.get(row.type, ()):
         rank = _distance(code, own, leaf)
         if rank is None:
             continue
-        rows = code.loaded(leaf)
-        last = rows[-1].args[2]
-        yield Draft(
-            f"{leaf.text} in place of {called(code, row.result)}",
-            rank if own is not None else 6,
-            word(2, last, rows[:-1]),
-            known=leaf,
-        )
+        *rows, last = code.loaded(leaf)
+        other = word(2, last.args[2], tuple(rows))
+        yield Draft(in_place(code, leaf, row.result), rank if own is not None else 6, other, known=leaf)
     pointer = code.type_of(row.args[2])
     for variable in code.variables(site.function, pointer):
         if variable != row.args[2]:
-            said = f"{called(code, variable)} in place of {called(code, row.args[2])}"
-            yield Draft(
-                said, 2, word(2, variable),
-            )  # fmt: skip
+            yield Draft(in_place(code, variable, row.args[2]), 2, word(2, variable))
 
 
 def _bases(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
     """Another buffer or variable of the same type under an access chain; pointers cannot be chosen between."""
-    if row.op not in _INDEXED:
+    if row.op not in CHAINS:
         return
     base = code.rows[row.args[2]]
     if base.op != Op.VARIABLE:
@@ -208,5 +180,4 @@ def _bases(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
     ]
     for other in (*others, *code.variables(site.function, base.type)):
         if other != base.result:
-            said = f"{called(code, other)} in place of {called(code, base.result)}"
-            yield Draft(said, 3, place(2, other), chosen=False)
+            yield Draft(in_place(code, other, base.result), 3, place(2, other), chosen=False)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from refsim.modules.repair import kinds
-from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.code import CHAINS, Code, Site
 from refsim.modules.repair.draft import Change, Draft, Make, exchange, instead, operation, place, word
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
-
-_INDEXED = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
 def drafts(code: Code, row: Instruction) -> Iterator[Draft]:
@@ -53,9 +51,7 @@ def _opcodes(code: Code, row: Instruction) -> Iterator[Draft]:
     if row.op == Op.EXT_INST and row.args[2] == code.glsl:
         for number in kinds.EXTENDED.get(row.args[3], ()):
             said = f"{kinds.EXTENDED_SAID[number]} in place of {kinds.EXTENDED_SAID[row.args[3]]}"
-            yield Draft(
-                said, 0, word(3, number),
-            )  # fmt: skip
+            yield Draft(said, 0, word(3, number))
 
 
 #: (Product, sum) of each kind of numbers, and the numbers of GLSL's fma, floor, round and roundEven.
@@ -169,14 +165,13 @@ def _literals(code: Code, row: Instruction) -> Iterator[Draft]:
         for at in range(4, len(row.args)):
             for other in range(min(sum(sizes), 8)):
                 if other != row.args[at]:
-                    yield Draft(
-                        f"component {other} in place of {row.args[at]}",
-                        2,
-                        word(at, other),
-                    )
-        swapped = row.with_args(*row.args[:4], *reversed(row.args[4:]))
-        yield Draft("components in reverse", 1, lambda site, old: Change(
-            site, instead=old.with_args(*old.args[:4], *swapped.args[4:])))  # fmt: skip
+                    yield Draft(f"component {other} in place of {row.args[at]}", 2, word(at, other))
+        swapped = row.args[:3:-1]
+        yield Draft(
+            "components in reverse",
+            1,
+            lambda site, old: Change(site, instead=old.with_args(*old.args[:4], *swapped)),
+        )
 
 
 def _extracts(code: Code, row: Instruction) -> Iterator[Draft]:
@@ -193,18 +188,14 @@ def _extracts(code: Code, row: Instruction) -> Iterator[Draft]:
             same = list(range(min(size, 8)))
         for other in same:
             if other != index:
-                yield Draft(
-                    f"component {other} in place of {index}",
-                    1,
-                    word(at + 3, other),
-                )
+                yield Draft(f"component {other} in place of {index}", 1, word(at + 3, other))
 
 
 def _additions(code: Code, row: Instruction) -> Iterator[Draft]:
     """An operation behind one, or in front of a store."""
     if row.op == Op.STORE and code.plain(code.type_of(row.args[1])):
         yield from _stored(code, row)
-    if not row.result or not row.type or row.op in (Op.PHI, *_INDEXED, Op.FUNCTION_CALL):
+    if not row.result or not row.type or row.op in (Op.PHI, *CHAINS, Op.FUNCTION_CALL):
         return
     kind = code.kind(row.type) if row.type in code.rows else -1
     if not code.plain(row.type) or kind == Op.TYPE_BOOL:

@@ -7,7 +7,7 @@ from typing import Any
 
 from refsim.core.counted import counted
 from refsim.formats.module_folder import SUFFIX
-from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.code import CHAINS, Code, Site
 from refsim.modules.repair.search import Repair, Searched
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.spirv.instruction import Instruction
@@ -18,7 +18,6 @@ from refsim.spirv.reflect import interface
 
 #: Instructions that are shown in front of one, and behind it, where a module has no lines.
 AROUND = 3
-_CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
 def line(repair: Repair) -> SourceLine | None:
@@ -112,7 +111,7 @@ def _words_of(
     rows: dict[int, Instruction], row: Instruction, variable: int, members: Sequence[Any]
 ) -> set[int]:
     chosen = members
-    if row.op in _CHAINS and row.args[2] == variable and len(row.args) > 3:
+    if row.op in CHAINS and row.args[2] == variable and len(row.args) > 3:
         index = rows.get(row.args[3])
         if index is not None and index.op == Op.CONSTANT:
             chosen = members[index.args[2] : index.args[2] + 1]
