@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -152,14 +152,11 @@ def _row(
         explain = why and first and (alone is None or alone.same)
         dumped = recorded.beside(name, expected)
         run = diff(expected, dumped, call=bound, previous=before, title=title, explain=explain, **options)
-    wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
-    cause = _known_defect(alone or run) if wrong else ""
-    if run is not None and not run.same and alone is None and not wrong:
-        cause = strayed.why(traced)
-    return Row(
-        traced.delegate, node.number, node.operator, name, run, alone, wrong, cause, own, bound.call.out.is_int8, unfit,
-        given,
-    )  # fmt: skip
+    is_int8 = bound.call.out.is_int8
+    row = Row.of(traced, name, run, alone, diverged, own=own, is_int8=is_int8, unfit=unfit, given=given)
+    if row.wrong:
+        return replace(row, cause=_known_defect(alone or run))
+    return row if run is None or run.same or alone is not None else replace(row, cause=strayed.why(traced))
 
 
 def _known_defect(report: Report | None) -> str:
@@ -182,12 +179,8 @@ def _meant(traced: Traced, recorded: Buffers, diverged: bool, options: dict[str,
         dumped[spare] = buffer.raw[spare]
         title = f"{name} {buffer.desc}, node {node.number} {node.operator}"
         run = diff(buffer, dumped, title=title, limit=options["limit"])
-    wrong = run is not None and not run.same and not diverged
-    cause = node.upstream or ""
-    is_int8 = buffer.desc.is_int8
-    return Row(
-        traced.delegate, node.number, node.operator, name, run, None, wrong, cause, is_int8=is_int8, unfit=unfit
-    )  # fmt: skip
+    cause, is_int8 = node.upstream or "", buffer.desc.is_int8
+    return Row.of(traced, name, run, None, diverged, cause=cause, is_int8=is_int8, unfit=unfit)
 
 
 @dataclass(frozen=True)

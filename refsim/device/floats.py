@@ -66,12 +66,8 @@ def rows(
             told_by = f"{title}, computed from {GIVEN if given else 'its dumped inputs'}"
             again = gives(graph, traced, handed, value, None) if diverged else right
             alone = report(handed, told_by, again, True)
-        wrong = not run.same and (not diverged if alone is None else not alone.same)
-        cause = (node.upstream or "") if wrong else ""
-        yield Row(
-            traced.delegate, node.number, node.operator, name, run, alone, wrong, cause,
-            is_int8=right.desc.is_int8, given=given,
-        )  # fmt: skip
+        row = Row.of(traced, name, run, alone, diverged, is_int8=right.desc.is_int8, given=given)
+        yield replace(row, cause=node.upstream or "") if row.wrong else row
 
 
 def follow(graph: Graph, traced: Traced, recorded: Buffers, strayed: Strayed) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from refsim.bytediff import Report
+from refsim.exec.trace import Traced
 from refsim.graph.describe import NodeOutput
 from refsim.ops.base.binding import BoundCase
 
@@ -34,6 +36,15 @@ class Row(NodeOutput):
     unfit: str = ""
     given: bool = False
     doubt: str = ""
+
+    @classmethod
+    def of(
+        cls, traced: Traced, name: str, run: Report | None, alone: Report | None, diverged: bool, **more: Any
+    ) -> Row:
+        """A node's row. ``diverged``: it read other values than in the right run, so ``alone`` says who is wrong."""
+        node = traced.node
+        wrong = run is not None and not run.same and (not diverged if alone is None else not alone.same)
+        return cls(traced.delegate, node.number, node.operator, name, run, alone, wrong, **more)
 
     @property
     def judged(self) -> Report | None:

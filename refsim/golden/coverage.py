@@ -65,12 +65,14 @@ def _free_channels(op: OpSpec) -> bool:
     return _image(op) and op.any_channels
 
 
-def _has_window(op: OpSpec) -> bool:
+def has_window(op: OpSpec) -> bool:
+    """Whether an operator has a window of several taps."""
     return op.family in WINDOWED and not op.one_tap
 
 
-def _dilates(op: OpSpec) -> bool:
-    return _has_window(op) and not op.transposed
+def dilates(op: OpSpec) -> bool:
+    """Whether it takes a dilation."""
+    return has_window(op) and not op.transposed
 
 
 def _has_weights(op: OpSpec) -> bool:
@@ -219,7 +221,7 @@ def _tiles() -> Iterable[Feature]:
     yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
     yield Feature(
         "3x3 over more than 227 channels",
-        lambda op: op.family is Family.CONVOLUTION and _has_window(op),
+        lambda op: op.family is Family.CONVOLUTION and has_window(op),
         _is_wide,
         False,
     )
@@ -257,14 +259,14 @@ def _sums() -> Iterable[Feature]:
 
 
 def _window_params() -> Iterable[Feature]:
-    yield Feature("stride > 1", _has_window, _pair("stride", lambda h, w: max(h, w) > 1))
-    yield Feature("unequal strides", _has_window, _pair("stride", lambda h, w: h != w))
-    yield Feature("padding", _has_window, _pair("padding", lambda h, w: max(h, w) > 0))
-    yield Feature("unequal padding", _has_window, _pair("padding", lambda h, w: h != w))
-    yield Feature("no padding", _has_window, _pair("padding", lambda h, w: h == w == 0))
-    yield Feature("unequal kernel", _has_window, _pair("kernel_size", lambda h, w: h != w))
-    yield Feature("dilation", _dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
-    yield Feature("unequal dilation", _dilates, _pair("dilation", lambda h, w: h != w))
+    yield Feature("stride > 1", has_window, _pair("stride", lambda h, w: max(h, w) > 1))
+    yield Feature("unequal strides", has_window, _pair("stride", lambda h, w: h != w))
+    yield Feature("padding", has_window, _pair("padding", lambda h, w: max(h, w) > 0))
+    yield Feature("unequal padding", has_window, _pair("padding", lambda h, w: h != w))
+    yield Feature("no padding", has_window, _pair("padding", lambda h, w: h == w == 0))
+    yield Feature("unequal kernel", has_window, _pair("kernel_size", lambda h, w: h != w))
+    yield Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
+    yield Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w))
     for sides, window in {pair: row for op in OPS.values() for pair, row in _windows(op).items()}.items():
         name = "kernel {}x{}, stride {}x{}".format(*window.kernel, *window.stride)
         yield Feature(name, _built(sides), _is_window(window))

@@ -23,6 +23,7 @@ from refsim.exec.cpu.routes import RouteChoice
 from refsim.exec.cpu.strides import NHWC
 from refsim.exec.cpu.winograd import prepack as winograd
 from refsim.exec.cpu.winograd.kernel import TRANSFORMS
+from refsim.golden.coverage import dilates, has_window
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -59,14 +60,6 @@ def _image(op: OpSpec) -> bool:
 
 def _grouped(op: OpSpec) -> bool:
     return op.family is Family.CONVOLUTION
-
-
-def _window(op: OpSpec) -> bool:
-    return _image(op) and not op.one_tap
-
-
-def _dilates(op: OpSpec) -> bool:
-    return _window(op) and not op.transposed
 
 
 def _words(op: OpSpec) -> bool:
@@ -106,11 +99,11 @@ FEATURES = (
     RouteFeature("groups", "one group", lambda conv: conv.groups == 1, _tiled),
     RouteFeature("groups", "groups", lambda conv: conv.groups > 1, _grouped, _PLAIN),
     RouteFeature("dilation", "no dilation", lambda c: not _apart(c, 0) and not _apart(c, 1), _product),
-    RouteFeature("dilation", "dilated rows", lambda conv: _apart(conv, 0), _dilates, _PLAIN),
-    RouteFeature("dilation", "dilated columns", lambda conv: _apart(conv, 1), _dilates, _PLAIN),
+    RouteFeature("dilation", "dilated rows", lambda conv: _apart(conv, 0), dilates, _PLAIN),
+    RouteFeature("dilation", "dilated columns", lambda conv: _apart(conv, 1), dilates, _PLAIN),
     RouteFeature("stride", "stride 1", lambda conv: _steps(conv, 0) == _steps(conv, 1) == 1, _product),
-    RouteFeature("stride", "stride of rows", lambda conv: _steps(conv, 0) > 1, _window, _PLAIN),
-    RouteFeature("stride", "stride of columns", lambda conv: _steps(conv, 1) > 1, _window, _PLAIN),
+    RouteFeature("stride", "stride of rows", lambda conv: _steps(conv, 0) > 1, has_window, _PLAIN),
+    RouteFeature("stride", "stride of columns", lambda conv: _steps(conv, 1) > 1, has_window, _PLAIN),
     RouteFeature("bias", "bias", lambda conv: conv.bias is not None, _product),
     RouteFeature("bias", "no bias", lambda conv: conv.bias is None, _product),
     RouteFeature("", "zero point in the sums", lambda conv: not _rounds(conv), _product),

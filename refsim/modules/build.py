@@ -367,17 +367,9 @@ def opened(
         of_default = runtime in (None, Behaviour()) and not build.flat  # as the recordings are
         upstream = _recordings() if recorded and of_default else None
         build.verification = Verification(
-            trial,
-            one.count,
-            upstream,
-            one.pattern,
-            build.refusal,
-            build.flat,
-            layouts,
-            one.sanitized,
-            one.repeats,
-            runtime,
-        )
+            trial, one.count, upstream, one.pattern, build.refusal, build.flat, layouts, one.sanitized, one.repeats,
+            runtime or Behaviour(),
+        )  # fmt: skip
         if recorded:
             build.verification.check_pattern(build.operators)
         yield build

@@ -105,6 +105,7 @@ def stages(first: Sequence[str], rest: Sequence[str]) -> Iterator[Stage]:
         yield from (Stage(tuple(one), skip, most, name) for one in (first, rest) if one)
 
 
+@dataclass
 class Verification:
     """Cases for an executor, kept between runs: what was drawn once is not drawn again.
 
@@ -116,25 +117,18 @@ class Verification:
     sanitizers as well, with so many ``repeats``.
     """
 
-    def __init__(
-        self,
-        trial: ModuleTrial,
-        count: int = CASES,
-        upstream: Path | None = None,
-        pattern: str = "",
-        refusal: Callable[[Call], str | None] = lambda call: None,
-        flat: bool = False,
-        layouts: Mapping[str, Mapping[str, Collection[str]]] | None = None,
-        sanitized: int = 0,
-        repeats: int = 0,
-        runtime: Behaviour | None = None,
-    ) -> None:
-        self.runtime = runtime or Behaviour()
-        self.refusal, self.layouts, self.flat = refusal, layouts or {}, flat
-        self.sanitized, self.repeats = sanitized, repeats
-        self.trial, self.count, self.upstream, self.pattern = trial, count, upstream, pattern
-        self._cases: dict[str, _Kept] = {}
-        self._chosen: dict[str, list[TellingCase]] = {}
+    trial: ModuleTrial
+    count: int = CASES
+    upstream: Path | None = None
+    pattern: str = ""
+    refusal: Callable[[Call], str | None] = lambda call: None
+    flat: bool = False
+    layouts: Mapping[str, Mapping[str, Collection[str]]] = field(default_factory=dict)
+    sanitized: int = 0
+    repeats: int = 0
+    runtime: Behaviour = field(default_factory=Behaviour)
+    _cases: dict[str, _Kept] = field(default_factory=dict)
+    _chosen: dict[str, list[TellingCase]] = field(default_factory=dict)
 
     def takes(self, call: Call) -> bool:
         """Whether the executor's modules compute a call."""

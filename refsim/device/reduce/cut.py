@@ -28,6 +28,7 @@ QUANTIZE, DEQUANTIZE = (
 )
 #: Brings the inputs that `Model.random_inputs` draws, from -1 to 1, to all values of int8.
 SCALE = 1 / 128
+_BYTES = (SCALE, 0, -128, 127)
 #: What goes with operators that need it, and is none that a reader would count.
 _HELPERS = {PREPACK, *SYMBOLS}
 
@@ -84,29 +85,26 @@ def cut(blob: Blob, kept: Collection[int], merged: bool, where: str) -> Piece:
                 same[number] = stands
                 continue
             floats = editor.tensor("float32", held.dims)
-            args = [editor.literal(value) for value in (SCALE, 0, -128, 127, None)]
-            editor.call(QUANTIZE, floats, *args, number, before=0)
-            inputs.append(Port(None, "float32", held.dims))
-            editor.input(floats)
-        else:
-            inputs.append(_port(graph, number, None))
-            editor.input(number)
+            editor.call(QUANTIZE, floats, *map(editor.literal, (*_BYTES, None)), number, before=0)
+        inputs.append(Port(None, "float32", held.dims) if _packed(held) else _port(graph, number, None))
+        editor.input(floats if _packed(held) else number)
     outputs = []
     for number in written:
         held = graph.values[number]
+        place = None
         if number in graph.output_ids:
             place = len(graph.input_ids) + graph.output_ids.index(number)
-            outputs.append(_port(graph, number, place))
-            editor.output(number)
-        elif number in wanted - read and isinstance(held, VkTensor):
-            if _packed(held):
-                floats = editor.tensor("float32", held.dims)
-                args = [editor.literal(value) for value in (SCALE, 0, -128, 127, None, None)]
-                editor.output(editor.call(DEQUANTIZE, number, *args, floats))
-                outputs.append(Port(None, "float32", held.dims))
-            else:
-                editor.output(number)
-                outputs.append(_port(graph, number, None))
+        elif number not in wanted - read or not isinstance(held, VkTensor):
+            continue
+        elif _packed(held):
+            floats = editor.tensor("float32", held.dims)
+            editor.output(
+                editor.call(DEQUANTIZE, number, *map(editor.literal, (*_BYTES, None, None)), floats)
+            )
+            outputs.append(Port(None, "float32", held.dims))
+            continue
+        editor.output(number)
+        outputs.append(_port(graph, number, place))
     if not outputs:
         raise GraphError(where, "has no operator left that gives something")
     whole = _apart(_with_same(editor.graph(), same), graph)
