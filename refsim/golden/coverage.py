@@ -7,7 +7,7 @@ each of its operators. A feature marked ``everywhere`` must also occur for each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Annotated
@@ -89,21 +89,36 @@ def _tiled(op: OpSpec) -> bool:
     return _long_sums(op) and not op.one_row
 
 
+def _sums_floats(op: OpSpec) -> bool:
+    """Operators on float rows whose weights have scales in groups."""
+    return op.family is Family.WEIGHT_ONLY
+
+
+def _several_scales(op: OpSpec) -> bool:
+    return sum(arg.kind is Kind.PARAM and arg.name.endswith("scale") for arg in op.args) > 1
+
+
+def _scalars(op: OpSpec) -> bool:
+    return any(f.name.endswith("zp") for f in fields(op.params))
+
+
 def _param(name: str) -> Callable[[OpSpec], bool]:
     return lambda op: any(f.name == name for f in fields(op.params))
 
 
-def _built(window: tuple[Pair, Pair]) -> Callable[[OpSpec], bool]:
-    return lambda op: window in _windows(op)
-
-
-def _windows(op: OpSpec) -> dict[tuple[Pair, Pair], WindowVariant]:
-    """The windows, as (kernel, stride), for which the operator's shader has special builds."""
-    return {(row.kernel, row.stride): row for row in op.variants if isinstance(row, WindowVariant)}
+_looks_up = _param("is_linear_weight")
 
 
 def _pair(name: str, test: Callable[[int, int], bool]) -> Callable[[Case], bool]:
     return lambda case: test(*case.params[name])
+
+
+def _param_is(name: str, value: object) -> Callable[[Case], bool]:
+    return lambda case: bool(case.params[name] == value)
+
+
+def _of_style(style: str) -> Callable[[Case], bool]:
+    return lambda case: case.style == style
 
 
 def _zero_points(case: Case) -> list[int]:
@@ -114,17 +129,12 @@ def _scales(case: Case) -> list[float]:
     return [v for k, v in case.params.items() if k.endswith("scale")]
 
 
-def _scalars(op: OpSpec) -> bool:
-    return any(f.name.endswith("zp") for f in fields(op.params))
+def _outputs(case: Case) -> int:
+    return int(case.features["out_channels"])
 
 
-def _several_scales(op: OpSpec) -> bool:
-    return sum(arg.kind is Kind.PARAM and arg.name.endswith("scale") for arg in op.args) > 1
-
-
-def _is_window(window: WindowVariant) -> Callable[[Case], bool]:
-    sides = {"kernel_size": window.kernel, "stride": window.stride, "padding": (window.pad_w,) * 2}
-    return lambda case: all(case.params[name] == pair for name, pair in {**sides, "dilation": (1, 1)}.items())
+def _one_row(case: Case) -> bool:
+    return _shape(case)[-2] == 1
 
 
 def _positions(case: Case) -> int:
@@ -153,181 +163,148 @@ def _several_blocks(case: Case) -> bool:
     return w > 4 and (c > 4 or h > 4)
 
 
-def _residue(dim: int, residue: int) -> Callable[[Case], bool]:
-    return lambda case: shape4(case)[dim] % 4 == residue
+def _windows(op: OpSpec) -> dict[tuple[Pair, Pair], WindowVariant]:
+    """The windows, as (kernel, stride), for which the operator's shader has special builds."""
+    return {(row.kernel, row.stride): row for row in op.variants if isinstance(row, WindowVariant)}
 
 
-def _with_zp(zp: int) -> Callable[[Case], bool]:
-    return lambda case: zp in _zero_points(case)
+def _built() -> Iterator[Feature]:
+    """A feature for each window that has such a build."""
+    for window in {sides: row for op in OPS.values() for sides, row in _windows(op).items()}.values():
+        wanted = {"kernel_size": window.kernel, "stride": window.stride}
+        wanted |= {"padding": (window.pad_w,) * 2, "dilation": (1, 1)}
+        yield Feature(
+            "kernel {}x{}, stride {}x{}".format(*window.kernel, *window.stride),
+            lambda op, sides=(window.kernel, window.stride): sides in _windows(op),  # type: ignore[misc]
+            lambda case, wanted=wanted: wanted.items() <= case.params.items(),  # type: ignore[misc]
+        )
 
 
-def _of_style(style: str) -> Callable[[Case], bool]:
-    return lambda case: case.style == style
-
-
-def _with_bias(on: bool) -> Callable[[Case], bool]:
-    return lambda case: bool(case.features.get("bias")) is on
-
-
-def _param_is(name: str, value: object) -> Callable[[Case], bool]:
-    return lambda case: bool(case.params[name] == value)
-
-
-def _sizes() -> Iterable[Feature]:
-    for residue in range(4):
-        for dim, name in ((3, "W"), (2, "H"), (1, "C")):
-            applies = _free_channels if name == "C" else _image
-            yield Feature(f"{name} % 4 == {residue}", applies, _residue(dim, residue))
-    yield Feature("N >= 2", _image, lambda case: shape4(case)[0] >= 2)
-    yield Feature("N == 1", _image, lambda case: shape4(case)[0] == 1)
-    yield Feature(
+#: In the order of the rows of `refsim golden coverage`.
+FEATURES: tuple[Feature, ...] = (
+    # sizes
+    *(
+        Feature(
+            f"{name} % 4 == {residue}",
+            _free_channels if name == "C" else _image,
+            lambda case, dim=dim, residue=residue: shape4(case)[dim] % 4 == residue,  # type: ignore[misc]
+        )
+        for residue in range(4)
+        for dim, name in ((3, "W"), (2, "H"), (1, "C"))
+    ),
+    Feature("N >= 2", _image, lambda case: shape4(case)[0] >= 2),
+    Feature("N == 1", _image, lambda case: shape4(case)[0] == 1),
+    Feature(
         "rows folded from leading dims",
         lambda op: op.family in BY_ROWS and not op.one_row,
         lambda c: len(_shape(c)) > (1 if OPS[c.op].family is Family.LOOKUP else 2),
-    )
-
-
-def _shapes() -> Iterable[Feature]:
-    yield Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False)
-    yield Feature(
+    ),
+    # weights with scales in groups
+    *(
+        Feature(f"groups of {n}", _param("group_size"), _param_is("group_size", n))
+        for n in (4, 8, 16, 32, 64)
+    ),
+    Feature("one row", _sums_floats, _one_row),
+    Feature("several rows", _sums_floats, lambda case: not _one_row(case)),
+    Feature("float bias", _sums_floats, lambda case: case.features["bias"]),
+    Feature("no float bias", _sums_floats, lambda case: not case.features["bias"]),
+    Feature("a row of at least 512", _sums_floats, lambda case: _shape(case)[-1] >= 512),
+    Feature("outputs % 8 == 4", _sums_floats, lambda case: _outputs(case) % 8 == 4),
+    Feature("one row, more than 1024 outputs", _sums_floats, lambda c: _one_row(c) and _outputs(c) > 1024),
+    Feature("one row, more than 4096 outputs", _sums_floats, lambda c: _one_row(c) and _outputs(c) > 4096),
+    Feature(
+        "more than 65,536 rows",
+        lambda op: op.int4 is not None and op.family is not Family.GROUP_LINEAR,  # no device has such a grid
+        lambda c: prod(_shape(c)[: len(_shape(c)) - (OPS[c.op].family is not Family.LOOKUP)]) > 65_536,
+        False,
+    ),
+    Feature("even elements in low nibbles", _looks_up, lambda case: case.params["is_linear_weight"]),
+    Feature("even elements in high nibbles", _looks_up, lambda case: not case.params["is_linear_weight"]),
+    Feature("groups of no power of two", _looks_up, lambda case: case.params["group_size"] % 3 == 0, False),
+    Feature("an index outside the table", _looks_up, lambda case: bool(case.features.get("outside"))),
+    Feature("more than 1024 indices", _looks_up, lambda case: prod(_shape(case)) > 1024),
+    # shapes
+    Feature("rank below 4", _any_rank, lambda case: len(_shape(case)) < 4, False),
+    Feature(
         "rank above 4",
         lambda op: (
             op.family in (Family.QUANTIZE, Family.DEQUANTIZE)
         ),  # upstream's kernel indexes more than four
         lambda c: len(c.inputs["x"][0]) > 4,
         False,
-    )
-    yield Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES)
-    yield Feature("H != W", _image, lambda case: shape4(case)[2] != shape4(case)[3])
-    yield Feature("H and W without a common factor", _image, lambda case: gcd(*shape4(case)[2:]) == 1)
-    yield Feature("several blocks a row", _image, _several_blocks)
-
-
-def _quantization() -> Iterable[Feature]:
-    for zp in ZERO_POINTS[:5]:
-        yield Feature(f"zero point {zp}", _scalars, _with_zp(zp))
-    yield Feature(
-        "distinct scales", _several_scales, lambda case: len(set(_scales(case))) == len(_scales(case))
-    )
-    yield Feature(
+    ),
+    Feature("prime H and W", _image, lambda case: {*shape4(case)[2:]} <= PRIMES),
+    Feature("H != W", _image, lambda case: shape4(case)[2] != shape4(case)[3]),
+    Feature("H and W without a common factor", _image, lambda case: gcd(*shape4(case)[2:]) == 1),
+    Feature("several blocks a row", _image, _several_blocks),
+    # quantization
+    *(
+        Feature(f"zero point {zp}", _scalars, lambda case, zp=zp: zp in _zero_points(case))  # type: ignore[misc]
+        for zp in ZERO_POINTS[:5]
+    ),
+    Feature("distinct scales", _several_scales, lambda case: len(set(_scales(case))) == len(_scales(case))),
+    Feature(
         "distinct zero points", _several_scales, lambda c: len(set(_zero_points(c))) == len(_zero_points(c))
-    )
-
-
-def _tiles() -> Iterable[Feature]:
-    yield Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64)
-    yield Feature("more than 32 output channels", _has_weights, lambda c: c.features["out_channels"] > 32)
-    yield Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000)
-    yield Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False)
-    yield Feature(
+    ),
+    # tiles
+    Feature("W > 64", lambda op: _any_rank(op) and _scalars(op), lambda case: shape4(case)[3] > 64),
+    Feature("more than 32 output channels", _has_weights, lambda case: _outputs(case) > 32),
+    Feature("more than 15,000 positions", _tiled, lambda case: _positions(case) > 15_000),
+    Feature("more than 65,536 positions", _tiled, lambda case: _positions(case) > 65_536, False),
+    Feature(
         "3x3 over more than 227 channels",
         lambda op: op.family is Family.CONVOLUTION and has_window(op),
         _is_wide,
         False,
-    )
-
-
-def _data() -> Iterable[Feature]:
-    for style in SPREAD:
-        yield Feature(f"data {style}", _always, _of_style(style))
-    yield Feature("sums that cancel", _has_weights, _of_style("cancelling"), False)
-    yield Feature("biases of 2^24 steps", _has_weights, _of_style("far_bias"), False)
-    yield Feature(
+    ),
+    # data
+    *(Feature(f"data {style}", _always, _of_style(style)) for style in SPREAD),
+    Feature("sums that cancel", _has_weights, _of_style("cancelling"), False),
+    Feature("biases of 2^24 steps", _has_weights, _of_style("far_bias"), False),
+    Feature(
         "weights of the other sign",
         lambda op: _has_weights(op) or op.int4 is not None,
         lambda case: bool(case.features.get("negated")),
         False,
-    )
-    yield Feature("poisoned padding", _always, lambda case: case.poison)
-    yield Feature("zeroed padding", _always, lambda case: not case.poison)
-
-
-def _sums() -> Iterable[Feature]:
-    for on, what in ((True, "bias"), (False, "no bias")):
-        yield Feature(what, _has_weights, _with_bias(on))
-    for activation in ("relu", "none"):
-        yield Feature(
+    ),
+    Feature("poisoned padding", _always, lambda case: case.poison),
+    Feature("zeroed padding", _always, lambda case: not case.poison),
+    # sums
+    Feature("bias", _has_weights, lambda case: bool(case.features.get("bias"))),
+    Feature("no bias", _has_weights, lambda case: not case.features.get("bias")),
+    *(
+        Feature(
             f"activation {activation}",
             lambda op: _has_weights(op) and _param("activation")(op),
             _param_is("activation", activation),
         )
-    yield Feature("output channels % 4 != 0", _long_sums, lambda case: case.features["out_channels"] % 4 != 0)
-    yield Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256)
-    yield Feature(
+        for activation in ("relu", "none")
+    ),
+    Feature("output channels % 4 != 0", _long_sums, lambda case: _outputs(case) % 4 != 0),
+    Feature("K >= 256", _long_sums, lambda case: _k(case) >= 256),
+    Feature(
         "K > 100000", lambda op: op.family in BY_ROWS and _has_weights(op), lambda case: _k(case) > 100_000
-    )
-
-
-def _window_params() -> Iterable[Feature]:
-    yield Feature("stride > 1", has_window, _pair("stride", lambda h, w: max(h, w) > 1))
-    yield Feature("unequal strides", has_window, _pair("stride", lambda h, w: h != w))
-    yield Feature("padding", has_window, _pair("padding", lambda h, w: max(h, w) > 0))
-    yield Feature("unequal padding", has_window, _pair("padding", lambda h, w: h != w))
-    yield Feature("no padding", has_window, _pair("padding", lambda h, w: h == w == 0))
-    yield Feature("unequal kernel", has_window, _pair("kernel_size", lambda h, w: h != w))
-    yield Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1))
-    yield Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w))
-    for sides, window in {pair: row for op in OPS.values() for pair, row in _windows(op).items()}.items():
-        name = "kernel {}x{}, stride {}x{}".format(*window.kernel, *window.stride)
-        yield Feature(name, _built(sides), _is_window(window))
-    yield Feature(
-        "output padding", _param("output_padding"), _pair("output_padding", lambda h, w: max(h, w) > 0)
-    )
-    yield Feature(
+    ),
+    # windows
+    Feature("stride > 1", has_window, _pair("stride", lambda h, w: max(h, w) > 1)),
+    Feature("unequal strides", has_window, _pair("stride", lambda h, w: h != w)),
+    Feature("padding", has_window, _pair("padding", lambda h, w: max(h, w) > 0)),
+    Feature("unequal padding", has_window, _pair("padding", lambda h, w: h != w)),
+    Feature("no padding", has_window, _pair("padding", lambda h, w: h == w == 0)),
+    Feature("unequal kernel", has_window, _pair("kernel_size", lambda h, w: h != w)),
+    Feature("dilation", dilates, _pair("dilation", lambda h, w: max(h, w) > 1)),
+    Feature("unequal dilation", dilates, _pair("dilation", lambda h, w: h != w)),
+    *_built(),
+    Feature("output padding", _param("output_padding"), _pair("output_padding", lambda h, w: max(h, w) > 0)),
+    Feature(
         "groups",
         lambda op: op.family in WINDOWED and op.family is not Family.DEPTHWISE,
         lambda case: case.params["groups"] > 1,
-    )
-    yield Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0)
-    yield Feature("upscale 2", _param("upscale"), _param_is("upscale", 2))
-    yield Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2)
-
-
-def _grouped() -> Iterable[Feature]:
-    """Operators on float rows whose weights have scales in groups."""
-
-    def sums(op: OpSpec) -> bool:
-        return op.family is Family.WEIGHT_ONLY
-
-    def one_row(case: Case) -> bool:
-        return _shape(case)[-2] == 1
-
-    def outputs(case: Case) -> int:
-        return int(case.features["out_channels"])
-
-    def outside(case: Case) -> bool:
-        return bool(case.features.get("outside"))
-
-    def more_outputs(most: int) -> Callable[[Case], bool]:
-        return lambda case: one_row(case) and outputs(case) > most
-
-    for size in (4, 8, 16, 32, 64):
-        yield Feature(f"groups of {size}", _param("group_size"), _param_is("group_size", size))
-    yield Feature("one row", sums, one_row)
-    yield Feature("several rows", sums, lambda case: not one_row(case))
-    yield Feature("float bias", sums, lambda case: case.features["bias"])
-    yield Feature("no float bias", sums, lambda case: not case.features["bias"])
-    yield Feature("a row of at least 512", sums, lambda case: _shape(case)[-1] >= 512)
-    yield Feature("outputs % 8 == 4", sums, lambda case: outputs(case) % 8 == 4)
-    for most in (1024, 4096):
-        yield Feature(f"one row, more than {most} outputs", sums, more_outputs(most))
-    yield Feature(
-        "more than 65,536 rows",
-        lambda op: op.int4 is not None and op.family is not Family.GROUP_LINEAR,  # no device has such a grid
-        lambda c: prod(_shape(c)[: len(_shape(c)) - (OPS[c.op].family is not Family.LOOKUP)]) > 65_536,
-        False,
-    )
-    lookup = _param("is_linear_weight")
-    yield Feature("even elements in low nibbles", lookup, lambda case: case.params["is_linear_weight"])
-    yield Feature("even elements in high nibbles", lookup, lambda case: not case.params["is_linear_weight"])
-    yield Feature("groups of no power of two", lookup, lambda case: case.params["group_size"] % 3 == 0, False)
-    yield Feature("an index outside the table", lookup, outside)
-    yield Feature("more than 1024 indices", lookup, lambda case: prod(_shape(case)) > 1024)
-
-
-#: In the order of the rows of `refsim golden coverage`.
-_TOPICS = (_sizes, _grouped, _shapes, _quantization, _tiles, _data, _sums, _window_params)
-FEATURES: tuple[Feature, ...] = tuple(feature for rows in _TOPICS for feature in rows())
+    ),
+    Feature("alpha", _param("alpha"), lambda case: case.params["alpha"] != 1.0),
+    Feature("upscale 2", _param("upscale"), _param_is("upscale", 2)),
+    Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2),
+)
 Layouts = tuple[str, ...]
 
 
