@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from refsim.aten.bridge import takes_prefix
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import GuardError, UnknownOperatorError
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import Observer, logical, results, stored
@@ -64,7 +64,7 @@ class FlatSession:
                     fresh |= {value} & self.buffers.keys()
             else:
                 for value in fresh:
-                    self.device.write(self.buffers[value], _elements(host[value]))
+                    self.device.write(self.buffers[value], raw_of(host[value]))
                 fresh.clear()
                 made = [value for node in batch for value in node.outputs]
                 self._dispatch(batch, [value for value in made if value in wanted], host)
@@ -165,7 +165,3 @@ class FlatSession:
             desc = tensor.desc
             return PackedBuffer.from_raw(raw[: desc.nbytes], desc.shape, desc.layout, desc.dtype)
         return raw[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
-
-
-def _elements(held: Held) -> np.ndarray:
-    return held.raw if isinstance(held, PackedBuffer) else held

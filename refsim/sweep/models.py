@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOperatorError
 from refsim.core.qmath import Profile
 from refsim.core.rng import Rng
@@ -139,7 +139,7 @@ def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, o
         if status == SAME:
             status, message, at = _at_its_shapes(drawn, executor)
     outcome.seconds += time.perf_counter() - begin
-    outcome.nbytes += sum(_bytes(held) for node in drawn.nodes for held in node.outputs.values())
+    outcome.nbytes += sum(raw_of(held).size for node in drawn.nodes for held in node.outputs.values())
     if status == SAME:
         outcome.statuses[SAME] += 1
     else:
@@ -219,10 +219,6 @@ def _equal(one: Held, other: Held) -> bool:
     if isinstance(one, PackedBuffer) or isinstance(other, PackedBuffer):
         return bool(one == other)
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
-
-
-def _bytes(held: Held) -> int:
-    return held.desc.nbytes if isinstance(held, PackedBuffer) else int(held.nbytes)
 
 
 def _files(node: Traced | None) -> dict[str, bytes]:

@@ -6,6 +6,8 @@ Most of them write the right bytes on the device that they were made for. The fi
 
 from __future__ import annotations
 
+import re
+
 from modules.bugs import GEMV, GENERAL, Bug, _of
 from refsim.exec.finding import FOREIGN, ORDER, OUTSIDE, SAME_TWICE, TWICE, UNFILLED
 
@@ -22,6 +24,17 @@ void main() {
     const uint along = inner_dim(OUT_LAYOUT), lanes = lanes_inside(out_tensor, first, along);
     int word = 0;"""
 
+ADDING = """\
+    if (worker >= min(TILE_N4, n4s - first)) {
+        return;
+    }
+    ivec4 total = ivec4(0);
+    for (uint other = 0u; other < workers; other++) {
+        total += partial[other][worker];
+    }
+    OUT_WORD(int_epilogue, total, first + worker, uint(out_sizes.x), word)
+    out_words[first + worker] = word;"""
+
 HIDDEN: tuple[Bug, ...] = (
     *_of(GENERAL, "q8ta_conv2d_general", "q8ta_conv2d.comp",
         ("conv-sums-without-value", "    ivec4 sums = ivec4(0);", "    ivec4 sums;", UNFILLED),
@@ -33,26 +46,8 @@ HIDDEN: tuple[Bug, ...] = (
         ("gemv-total-without-value", "ivec4 total = ivec4(0);", "ivec4 total;", UNFILLED),
         ("gemv-without-barrier", BARRIER, "", (ORDER, UNFILLED)),
         # the workers that add up are the last, which run last on a device that takes them in turn
-        ("gemv-last-adds", BARRIER + """\
-    if (worker >= min(TILE_N4, n4s - first)) {
-        return;
-    }
-    ivec4 total = ivec4(0);
-    for (uint other = 0u; other < workers; other++) {
-        total += partial[other][worker];
-    }
-    OUT_WORD(int_epilogue, total, first + worker, uint(out_sizes.x), word)
-    out_words[first + worker] = word;""", """\
-    const uint slot = workers - 1u - worker;
-    if (slot >= min(TILE_N4, n4s - first)) {
-        return;
-    }
-    ivec4 total = ivec4(0);
-    for (uint other = 0u; other < workers; other++) {
-        total += partial[other][slot];
-    }
-    OUT_WORD(int_epilogue, total, first + slot, uint(out_sizes.x), word)
-    out_words[first + slot] = word;""", ORDER),
+        ("gemv-last-adds", BARRIER + ADDING,
+            "    const uint slot = workers - 1u - worker;\n" + re.sub(r"\bworker\b", "slot", ADDING), ORDER),
         ("gemv-clears-the-next", "    out_words[first + worker] = word;",
             "    if (first + worker + 1u < n4s) {\n        out_words[first + worker + 1u] = 0;\n    }\n"
             "    out_words[first + worker] = word;", (TWICE, ORDER)),
