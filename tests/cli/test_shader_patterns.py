@@ -22,7 +22,7 @@ OWN = Path(__file__).parents[1] / "modules" / "own" / "right"
 def device() -> None:
     """A Vulkan device that runs modules."""
     with needs_device():
-        executor_named(f"spv:{build.BINARIES}").close()  # type: ignore[attr-defined]
+        executor_named(f"spv:{build.BINARIES}").close()
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ WEBGPU = ("--random", 0, "--runtime", "webgpu")
 @pytest.fixture(scope="module", autouse=True)
 def _device() -> None:
     with needs_device():
-        executor_named(f"wgsl:{RIGHT}@{INDEX}").close()  # type: ignore[attr-defined]
+        executor_named(f"wgsl:{RIGHT}@{INDEX}").close()
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None
 @pytest.mark.parametrize("op", ["q8ta_add", "q8ta_quantize", "q8ta_conv2d_dw"])
 def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
     """They are other ones than those of packed kernels, for some ties."""
-    with executor_named(f"wgsl:{RIGHT}@{INDEX}") as executor:  # type: ignore[attr-defined]
+    with executor_named(f"wgsl:{RIGHT}@{INDEX}") as executor:
         for number in range(40):
             bound = bind(case(op, number))
             expected = bound.call.expected(bound.inputs)

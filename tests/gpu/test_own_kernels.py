@@ -109,21 +109,25 @@ def test_a_right_folder_is_right(device: Device) -> None:
 
 @pytest.mark.parametrize("name", [str(RIGHT), str(RIGHT / kernels.NAME)])
 def test_the_executor_opens_a_folder_or_a_file(device: Device, name: str) -> None:
-    executor = executor_named(f"spv:{name}@{INDEX}")
-    try:
+    with executor_named(f"spv:{name}@{INDEX}") as executor:
         bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
         assert executor.source(bound.call).kernels == ("pointwise",)
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
-    finally:
-        executor.close()  # type: ignore[attr-defined]
+
+
+def copied(tmp_path: Path, old: str = "", new: str = "") -> Path:
+    """The right kernels in a folder of their own, with another text in its description."""
+    folder = tmp_path / "own"
+    shutil.copytree(RIGHT, folder)
+    text = (folder / kernels.NAME).read_text()
+    assert old in text
+    (folder / kernels.NAME).write_text(text.replace(old, new) if old else text)
+    return folder
 
 
 def test_padding_that_is_left_to_chance_is_not_compared(device: Device, tmp_path: Path) -> None:
     """The pointwise kernel writes no columns behind the last; with another zero point its lanes would differ."""
-    folder = tmp_path / "own"
-    shutil.copytree(RIGHT, folder)
-    text = (folder / kernels.NAME).read_text()
-    (folder / kernels.NAME).write_text(text.replace("[q8ta_add]", 'padding = "any"\n\n[q8ta_add]'))
+    folder = copied(tmp_path, "[q8ta_add]", 'padding = "any"\n\n[q8ta_add]')
     bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
     with ModuleExecutor(str(folder), Options(INDEX)) as executor:
         out = executor.run_call(bound.call, bound.inputs)
@@ -132,12 +136,7 @@ def test_padding_that_is_left_to_chance_is_not_compared(device: Device, tmp_path
 
 @pytest.mark.parametrize("key", ["out_zp", "activation"])
 def test_a_missing_word_is_a_typed_error(device: Device, tmp_path: Path, key: str) -> None:
-    folder = tmp_path / "own"
-    shutil.copytree(RIGHT, folder)
-    text = (folder / kernels.NAME).read_text()
-    (folder / kernels.NAME).write_text(
-        text.replace(f'"{key}", "activation",' if key == "out_zp" else f'"{key}",', "")
-    )
+    folder = copied(tmp_path, f'"{key}", "activation",' if key == "out_zp" else f'"{key}",')
     bound = bind(OPS["q8ta_conv2d_pw"].cases.example)
     gives = r"does not fit .*refsim.toml \[q8ta_conv2d_pw\]: declares 72 push bytes; the host pushes \d+$"
     with ModuleExecutor(str(folder), Options(INDEX)) as executor, pytest.raises(FormatError, match=gives):
@@ -145,8 +144,7 @@ def test_a_missing_word_is_a_typed_error(device: Device, tmp_path: Path, key: st
 
 
 def test_an_entry_point_may_have_any_name(device: Device, tmp_path: Path) -> None:
-    folder = tmp_path / "own"
-    shutil.copytree(RIGHT, folder)
+    folder = copied(tmp_path)
     module = Module.parse((folder / "sum.spv").read_bytes(), "sum").copy()
     rows = module.sections[Section.ENTRY_POINT]
     row = rows[0]
@@ -158,15 +156,8 @@ def test_an_entry_point_may_have_any_name(device: Device, tmp_path: Path) -> Non
 
 
 def test_workgroups_can_be_counted_instead_of_invocations(device: Device, tmp_path: Path) -> None:
-    folder = tmp_path / "own"
-    shutil.copytree(RIGHT, folder)
-    text = (folder / kernels.NAME).read_text()
-    text = text.replace(
-        'global = ["w", "h", "n * ceil(c / 4)"]',
-        'groups = ["ceil(w/16)", "(h + 1) // 2", "ceil(n * ceil(c / 4) / 4)"]',
-    )
-    assert "groups = [" in text
-    (folder / kernels.NAME).write_text(text)
+    groups = 'groups = ["ceil(w/16)", "(h + 1) // 2", "ceil(n * ceil(c / 4) / 4)"]'
+    folder = copied(tmp_path, 'global = ["w", "h", "n * ceil(c / 4)"]', groups)
     with opened(Request(str(folder), ["q8ta_add"], count=12, device=INDEX)) as build:
         outcome = build.verification.run(build.operators)
         assert outcome.right and outcome.cases >= 12
@@ -174,10 +165,7 @@ def test_workgroups_can_be_counted_instead_of_invocations(device: Device, tmp_pa
 
 def test_a_defect_of_upstreams_kernel_is_no_excuse(device: Device, tmp_path: Path) -> None:
     """A sum that ignores alpha, as ExecuTorch's kernel does, is wrong here."""
-    folder = tmp_path / "own"
-    shutil.copytree(RIGHT, folder)
-    text = (folder / kernels.NAME).read_text()
-    (folder / kernels.NAME).write_text(text.replace('"alpha"', "1.0"))
+    folder = copied(tmp_path, '"alpha"', "1.0")
     given = {"a": ((1, 4, 2, 2), "4C"), "b": ((1, 4, 2, 2), "4C")}
     scales = {f"{name}_scale": 0.1 for name in ("a", "b", "out")} | {
         f"{name}_zp": 0 for name in ("a", "b", "out")

@@ -29,7 +29,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Exe
     shutil.copytree(build.BINARIES, folder)
     with needs_device():
         executor = executor_named(f"spv:{folder}")
-    with pytest.MonkeyPatch.context() as patch, executor:  # type: ignore[attr-defined]
+    with pytest.MonkeyPatch.context() as patch, executor:
         patch.setenv("LP_NUM_THREADS", "1")
         yield folder, executor
 

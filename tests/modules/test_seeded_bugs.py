@@ -106,7 +106,7 @@ def _verified(shaders: Build, folder: Path, bug: Bug) -> FolderOutcome:
     try:
         return Verification(ModuleTrial(executor), COUNT).run([bug.op])
     finally:
-        executor.close()  # type: ignore[attr-defined]
+        executor.close()
 
 
 @pytest.mark.long

@@ -58,7 +58,7 @@ TWO: list[tuple[str, tuple[Any, ...], bool]] = [
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Executor]:
-    with needs_device(), executor_named(f"wgsl:{RIGHT}@{INDEX}") as found:  # type: ignore[attr-defined]
+    with needs_device(), executor_named(f"wgsl:{RIGHT}@{INDEX}") as found:
         yield found
 
 

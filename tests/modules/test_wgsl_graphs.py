@@ -23,7 +23,7 @@ from refsim.graph.interpreter import Event, Observer
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[Executor]:
-    with needs_device(), executor_named(f"wgsl:{RIGHT}@{INDEX}") as found:  # type: ignore[attr-defined]
+    with needs_device(), executor_named(f"wgsl:{RIGHT}@{INDEX}") as found:
         yield found
 
 
@@ -92,7 +92,7 @@ def test_a_smaller_shape_runs_on_kernels_of_the_bound(executor: Executor) -> Non
 @pytest.mark.long
 def test_a_device_is_chosen_by_its_name(executor: Executor) -> None:
     name = executor.device_info().name
-    with executor_named(f"wgsl:{RIGHT}@{name[:4].lower()}") as other:  # type: ignore[attr-defined]
+    with executor_named(f"wgsl:{RIGHT}@{name[:4].lower()}") as other:
         assert other.device_info().name == name
     with pytest.raises(DeviceError, match="no such device"):
         executor_named(f"wgsl:{RIGHT}@voodoo")
