@@ -25,9 +25,20 @@ FIRST_BINARY = 8
 CHOOSE_DIMS = 5
 
 
-def each(count: int, *names: str) -> tuple[Field, ...]:
-    """A word for each dim, the fastest first."""
-    return tuple(int32(f"{name}_{dim}") for name in names for dim in range(count))
+def whole(*names: str) -> tuple[Field, ...]:
+    """An int32 of each name."""
+    return tuple(map(int32, names))
+
+
+def laid(most: int, *operands: str) -> tuple[Field, ...]:
+    """Sizes and each operand's strides, the fastest dim first; where each begins; how many elements there are."""
+    dims = (f"{name}_{dim}" for name in ("SIZE", *operands) for dim in range(most))
+    return whole(*dims, *(f"{name}_AT" for name in operands), "COUNT")
+
+
+def pairs(*names: str) -> tuple[Field, ...]:
+    """A number for rows and one for columns."""
+    return whole(*(f"{name}_{dim}" for name in names for dim in "HW"))
 
 
 #: What `map` does with an element, or (from `FIRST_BINARY` on) with two; from `FIRST_WHOLE` on, of int32 or bool words.
@@ -42,11 +53,7 @@ OPS = {
 HOW = {"IN_TURN": 0, "DEALT": 1, "PACKED": 2, "ROW": 3, "LARGEST": 4, "LEAST": 5}
 
 MAP = (
-    PushWords(
-        *each(MAP_DIMS, "SIZE", "OUT", "A", "B"),
-        *(int32(f"{name}_AT") for name in ("OUT", "A", "B")),
-        int32("COUNT"), float32("P"), float32("Q"),
-    ),
+    PushWords(*laid(MAP_DIMS, "OUT", "A", "B"), float32("P"), float32("Q")),
     SpecWords(
         one_of("OP", **OPS, FIRST_BINARY=FIRST_BINARY, FIRST_COMPARED=FIRST_COMPARED, FIRST_WHOLE=FIRST_WHOLE),
         uint32("DIMS", 1),
@@ -54,20 +61,11 @@ MAP = (
 )  # fmt: skip
 #: The elements of the first tensor at the places that the second one names, ``STEP`` words apart.
 GATHER = (
-    PushWords(
-        *each(MAP_DIMS, "SIZE", "OUT", "A", "B"),
-        *(int32(f"{name}_AT") for name in ("OUT", "A", "B")), *(int32(name) for name in ("COUNT", "LENGTH", "STEP")),
-    ),
+    PushWords(*laid(MAP_DIMS, "OUT", "A", "B"), *whole("LENGTH", "STEP")),
     SpecWords(uint32("DIMS", 1)),
-)  # fmt: skip
+)
 #: Of two tensors the first where a third is true.
-CHOOSE = (
-    PushWords(
-        *each(CHOOSE_DIMS, "SIZE", "OUT", "A", "B", "C"), *(int32(f"{name}_AT") for name in ("OUT", "A", "B", "C")),
-        int32("COUNT"),
-    ),
-    SpecWords(uint32("DIMS", 1)),
-)  # fmt: skip
+CHOOSE = (PushWords(*laid(CHOOSE_DIMS, "OUT", "A", "B", "C")), SpecWords(uint32("DIMS", 1)))
 #: What `function` computes of an element.
 FUNCTIONS = {
     "EXP": 0, "SIGMOID": 1, "SILU": 2, "TANH": 3, "GELU": 4, "SQRT": 5, "RSQRT": 6, "ROOT_OF_SIZE": 7, "RECIPROCAL": 8,
@@ -76,10 +74,7 @@ FUNCTIONS = {
 FUNCTION = (MAP[0], SpecWords(one_of("FUNCTION", **FUNCTIONS), uint32("DIMS", 1)))
 #: Rows of a softmax: how they lie, and how each goes on.
 SOFTMAX = (
-    PushWords(
-        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
-        *(int32(name) for name in ("LENGTH", "OUT_STEP", "A_STEP")),
-    ),
+    PushWords(*laid(REDUCE_DIMS, "OUT", "A"), *whole("LENGTH", "OUT_STEP", "A_STEP")),
     SpecWords(
         *map(switch, ("LOGARITHM", "BY_TEXELS", "BOUNDED", "FINITE")), uint32("LANES", 1), uint32("DIMS", 1)
     ),
@@ -88,8 +83,8 @@ SOFTMAX = (
 NORMED = (uint32("WHAT"), switch("WEIGHT"), switch("BIAS"))
 LAYER_NORM = (
     PushWords(
-        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
-        *(int32(name) for name in ("LENGTH", "OUT_STEP", "A_STEP", "WEIGHT_STEP", "BIAS_STEP")), float32("EPS"),
+        *laid(REDUCE_DIMS, "OUT", "A"), *whole("LENGTH", "OUT_STEP", "A_STEP", "WEIGHT_STEP", "BIAS_STEP"),
+        float32("EPS"),
     ),
     SpecWords(
         *NORMED, switch("TEXELS"), switch("HALVES"), switch("FROM_MEAN"), uint32("LANES", 1), uint32("DIMS", 1)
@@ -97,46 +92,38 @@ LAYER_NORM = (
 )  # fmt: skip
 GROUP_NORM = (
     PushWords(
-        *(int32(f"{name}_{dim}_STRIDE") for name in ("OUT", "X") for dim in "NCHW"),
-        *(int32(name) for name in ("WIDTH", "HEIGHT", "DEPTH")), float32("EPS"),
+        *whole(*(f"{name}_{dim}_STRIDE" for name in ("OUT", "X") for dim in "NCHW")),
+        *whole("WIDTH", "HEIGHT", "DEPTH"), float32("EPS"),
     ),
     SpecWords(*NORMED),
 )  # fmt: skip
 REDUCE = (
     PushWords(
-        *each(REDUCE_DIMS, "SIZE", "OUT", "A"), int32("OUT_AT"), int32("A_AT"), int32("COUNT"),
-        *(int32(name) for name in ("LENGTH", "STEP", "INNER_LENGTH", "INNER_STEP")), float32("DIVISOR"),
+        *laid(REDUCE_DIMS, "OUT", "A"), *whole("LENGTH", "STEP", "INNER_LENGTH", "INNER_STEP"), float32("DIVISOR"),
     ),
     SpecWords(one_of("HOW", **HOW), uint32("DIMS", 1)),
 )  # fmt: skip
+#: An output's and an input's sizes and strides, of images.
+IMAGES = whole(
+    *(f"OUT_{what}" for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+    *(f"X_{what}" for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
+)
 POOL = (
     PushWords(
-        *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
-        *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
-        *(int32(f"{what}_{dim}") for what in ("KERNEL", "STRIDE", "PAD", "DILATION", "EDGE") for dim in "HW"),
-        float32("DIVISOR"),
+        *IMAGES, *pairs("KERNEL", "STRIDE", "PAD", "DILATION", "EDGE"), float32("DIVISOR"),
     ),
     SpecWords(switch("AVERAGE"), switch("CHANNELS_FIRST")),
 )  # fmt: skip
 PRODUCT = (
-    PushWords(
-        *each(PRODUCT_DIMS, "SIZE", "OUT", "A", "B", "C"),
-        *(int32(f"{name}_AT") for name in ("OUT", "A", "B", "C")),
-        *(int32(name) for name in ("COUNT", "LENGTH", "A_STEP", "B_STEP")),
-    ),
+    PushWords(*laid(PRODUCT_DIMS, "OUT", "A", "B", "C"), *whole("LENGTH", "A_STEP", "B_STEP")),
     SpecWords(switch("BIAS"), uint32("DIMS", 1)),
 )  # fmt: skip
-#: An output's and an input's sizes and strides, of images.
-IMAGES = (
-    *(int32(f"OUT_{what}") for what in ("W", "H", "C", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
-    *(int32(f"X_{what}") for what in ("W", "H", "W_STRIDE", "H_STRIDE", "C_STRIDE", "N_STRIDE")),
-)
 CONVOLUTION = (
     PushWords(
         *IMAGES,
-        *(int32(f"WEIGHT_{dim}_STRIDE") for dim in "WHCN"),
-        *(int32(f"{what}_{dim}") for what in ("KERNEL", "STRIDE", "PAD", "DILATION") for dim in "HW"),
-        *(int32(name) for name in ("COUNT", "GROUP_IN", "GROUP_OUT", "BLOCK")), float32("LOW"), float32("HIGH"),
+        *whole(*(f"WEIGHT_{dim}_STRIDE" for dim in "WHCN")),
+        *pairs("KERNEL", "STRIDE", "PAD", "DILATION"), *whole("COUNT", "GROUP_IN", "GROUP_OUT", "BLOCK"),
+        float32("LOW"), float32("HIGH"),
     ),
     SpecWords(switch("BIAS"), switch("BIAS_FIRST"), switch("CLAMP"), switch("CHANNELS_FIRST")),
 )  # fmt: skip
