@@ -115,10 +115,14 @@ def find(name: str, where: str) -> Operator:
     return Operator(name, row)
 
 
+def _row(name: str) -> Float | None:
+    match = _NAME.match(name)
+    return None if match is None else row_of(match["base"], match["overload"])
+
+
 def defects(name: str, args: Sequence[Any]) -> tuple[str, ...]:
     """What ET-VK gets wrong for these arguments, in words. They are as for `Operator.run`, with shapes for tensors."""
-    match = _NAME.match(name)
-    row = None if match is None else row_of(match["base"], match["overload"])
+    row = _row(name)
     found = []
     for defect in () if row is None else row.defects:
         # arguments out of a damaged file are refused where the operator runs
@@ -129,8 +133,7 @@ def defects(name: str, args: Sequence[Any]) -> tuple[str, ...]:
 
 def resize(name: str, args: Sequence[Any]) -> Resize | None:
     """What ET-VK gets wrong about the result's shape for these arguments, which are as for `defects`."""
-    match = _NAME.match(name)
-    row = None if match is None else row_of(match["base"], match["overload"])
+    row = _row(name)
     if row is None or row.resize is None:
         return None
     with suppress(TypeError, ValueError, IndexError):
@@ -140,8 +143,7 @@ def resize(name: str, args: Sequence[Any]) -> Resize | None:
 
 def takes_prefix(name: str) -> bool:
     """Whether an operator's result is the first elements of its first tensor."""
-    match = _NAME.match(name)
-    row = None if match is None else row_of(match["base"], match["overload"])
+    row = _row(name)
     return row is not None and row.prefix
 
 

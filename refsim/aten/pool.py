@@ -36,6 +36,16 @@ class PoolWindow:
     dilation: tuple[int, ...]
     ceil_mode: bool
 
+    @classmethod
+    def of(
+        cls, size: tuple[int, ...], kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+        ceil_mode: bool = False,
+    ) -> PoolWindow:  # fmt: skip
+        """From a node's arguments."""
+        k, dims = each(kernel, 1, len(size)), len(size)
+        steps = each(stride, k, dims), each(padding, 0, dims), each(dilation, 1, dims)
+        return cls(size, k, *steps, bool(ceil_mode))
+
     def __post_init__(self) -> None:
         for k, s, p, d in zip(self.kernel, self.stride, self.padding, self.dilation, strict=True):
             if min(k, s, d) < 1 or not 0 <= p <= (d * (k - 1) + 1) // 2:
@@ -81,14 +91,9 @@ class PoolWindow:
 
 
 def _largest(dims: int) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
-    def call(
-        x: np.ndarray, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil_mode: bool = False
-    ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    def call(x: np.ndarray, *args: Any) -> tuple[np.ndarray, np.ndarray]:
         """Of equal values the first wins. A NaN wins over any number, and the last NaN over earlier ones."""
-        k = each(kernel, 1, dims)
-        window = PoolWindow(
-            x.shape[-dims:], k, each(stride, k, dims), each(padding, 0, dims), each(dilation, 1, dims), bool(ceil_mode)
-        )  # fmt: skip
+        window = PoolWindow.of(x.shape[-dims:], *args)
         best = np.zeros(sized(*x.shape[:-dims], *window.out), x.dtype)
         index = np.full(best.shape, -1, np.int64)
         for values, inside, places in window.taps(x):
@@ -106,10 +111,7 @@ def _average(dims: int) -> Callable[..., np.ndarray]:
         count_include_pad: bool = True, divisor_override: int | None = None,
     ) -> np.ndarray:  # fmt: skip
         """Adds one element of the window after another, row by row."""
-        k = each(kernel, 1, dims)
-        window = PoolWindow(
-            x.shape[-dims:], k, each(stride, k, dims), each(padding, 0, dims), each(1, 1, dims), bool(ceil_mode)
-        )  # fmt: skip
+        window = PoolWindow.of(x.shape[-dims:], kernel, stride, padding, 1, ceil_mode)
         total = np.zeros(sized(*x.shape[:-dims], *window.out), x.dtype)
         for values, inside, _ in window.taps(x):
             total = np.where(inside, total + values, total)
@@ -118,7 +120,7 @@ def _average(dims: int) -> Callable[..., np.ndarray]:
         counts = []
         for axis in range(dims):
             first, edge = window.begins(axis), window.padding[axis] if count_include_pad else 0
-            last = np.minimum(first + k[axis], window.size[axis] + edge)
+            last = np.minimum(first + window.kernel[axis], window.size[axis] + edge)
             counts.append((last - np.maximum(first, -edge)).astype(x.dtype))
         return total / reduce(np.multiply.outer, counts)
 

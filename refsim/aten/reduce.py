@@ -199,11 +199,8 @@ def _place_of(function: Any) -> Callable[..., Any]:
 
 
 def _truth(function: Any) -> Callable[..., Any]:
-    def call(x: np.ndarray, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> np.ndarray:
-        axes = _axes(x, dim)
-        return np.asarray(function(x.astype(bool), axis=tuple(axes))).reshape(_shape(x, axes, keepdim))
-
-    return call
+    reduced = _extreme(function)
+    return lambda x, *args: reduced(x.astype(bool), *args)
 
 
 # --- others ----------------------------------------------------------------------------------------------
@@ -241,16 +238,22 @@ def vector_norm(
     return np.sqrt(sum_(x * x, axes, keepdim))
 
 
-def cumsum(x: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-    held = x.astype(dtype_of(dtype)) if dtype is not None else x
-    held = held if held.dtype.kind == "f" else held.astype(np.int64)
-    return np.cumsum(held, axis(dim, x.ndim), dtype=held.dtype) if x.ndim else contiguous(held)
+def _floats_or_int64(x: np.ndarray, dtype: Any) -> np.ndarray:
+    held = x if dtype is None else x.astype(dtype_of(dtype))
+    return held if held.dtype.kind == "f" else held.astype(np.int64)
+
+
+def _running(function: Any) -> Callable[..., np.ndarray]:
+    def call(x: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
+        held = _floats_or_int64(x, dtype)
+        return function(held, axis(dim, x.ndim), dtype=held.dtype) if x.ndim else contiguous(held)
+
+    return call
 
 
 def prod(x: np.ndarray, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> np.ndarray:
     """In the order of memory, of one dim or of all."""
-    held = x.astype(dtype_of(dtype)) if dtype is not None else x
-    held = held if held.dtype.kind == "f" else held.astype(np.int64)
+    held = _floats_or_int64(x, dtype)
     if dim is None or not x.ndim:
         return np.asarray(_product(held.reshape(-1)))
     at = axis(dim, x.ndim)
@@ -260,12 +263,6 @@ def prod(x: np.ndarray, dim: int | None = None, keepdim: bool = False, dtype: An
 def _product(rows: np.ndarray) -> np.ndarray:
     ones = np.ones((1, *rows.shape[1:]), rows.dtype)
     return np.asarray(np.multiply.accumulate(np.concatenate([ones, rows]), axis=0, dtype=rows.dtype)[-1])
-
-
-def cumprod(x: np.ndarray, dim: int, dtype: Any = None) -> np.ndarray:
-    held = x.astype(dtype_of(dtype)) if dtype is not None else x
-    held = held if held.dtype.kind == "f" else held.astype(np.int64)
-    return np.cumprod(held, axis(dim, x.ndim), dtype=held.dtype) if x.ndim else contiguous(held)
 
 
 def sort(x: np.ndarray, dim: int = -1, descending: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -312,11 +309,11 @@ ROWS = (
         "linalg_vector_norm norm", vector_norm, exact=Exact.FUNCTION, bound="that of sqrt",
         within=within.relative(within.SQRT),
     ),
-    Float("cumsum", cumsum),
+    Float("cumsum", _running(np.cumsum)),
     Float("topk", topk),
     Float("prod", lambda x, dtype=None: prod(x, None, False, dtype)),
     Float("prod.dim_int prod.int_out", prod),
-    Float("cumprod", cumprod),
+    Float("cumprod", _running(np.cumprod)),
     Float("sort", sort),
     Float("sort.stable sort.values_stable", lambda x, stable=True, *args: sort(x, *args)),
     Float("argsort", lambda x, *args: sort(x, *args)[1]),

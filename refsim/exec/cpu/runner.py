@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -182,14 +183,15 @@ class _Team:
         self._until(work, lambda: (read(self.fn, self.over) >= number).zext(I64))
 
 
-class _JobRow:
+class _JobRow(NamedTuple):
     """A job's row, and the low half of its number."""
 
-    def __init__(
-        self, number: Value, kernel: Value, block: Value, tasks: Value, units: Value, unit: Value
-    ) -> None:
-        self.number, self.kernel, self.block = number, kernel, block
-        self.tasks, self.units, self.unit = tasks, units, unit
+    number: Value
+    kernel: Value
+    block: Value
+    tasks: Value
+    units: Value
+    unit: Value
 
 
 def exchange(fn: Function, at: Value, before: Value, after: Value) -> Value:

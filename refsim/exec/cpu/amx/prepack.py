@@ -340,17 +340,13 @@ def lower(name: str, conv: ConvProblem, isa: Isa, threads: int, emulated: bool) 
         **scratch.at,
         **conv.epilogue_fields(args),
     )
-    return args.job(
-        name=name,
-        kernel=compiled.address(
-            kernel.amx,
-            emulated=emulated,
-            packs=isa.packs and isa.lanes == COLUMNS,
-            a_tiles=shapes.a,
-            b_tiles=shapes.b,
-            **conv.epilogue_variant(float_out=conv.float_out, cut=channels % panel > 0),
-        ),
-        block=block,
-        tasks=images * row_blocks * column_blocks * groups * made.per_group,
-        scratch=scratch.nbytes,
+    entry = compiled.address(
+        kernel.amx,
+        emulated=emulated,
+        packs=isa.packs and isa.lanes == COLUMNS,
+        a_tiles=shapes.a,
+        b_tiles=shapes.b,
+        **conv.epilogue_variant(float_out=conv.float_out, cut=channels % panel > 0),
     )
+    tasks = images * row_blocks * column_blocks * groups * made.per_group
+    return args.job(name, entry, block, tasks, scratch.nbytes)

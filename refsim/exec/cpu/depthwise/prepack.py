@@ -182,20 +182,16 @@ def _part(name: str, conv: ConvProblem, isa: Isa, dot: Dot, part: ChannelGroups,
         at_none=at_none,
         **conv.epilogue_fields(args),
     )
-    return args.job(
-        name=name,
-        kernel=compiled.address(
-            kernel.depthwise,
-            dot=dot.name,
-            lanes=lanes * ranges,
-            ranges=ranges,
-            words=words,
-            taps_h=conv.kernel[0],
-            extent_w=extent[1],
-            stride_w=stride_w,
-            **conv.epilogue_variant(packs=isa.packs),
-        ),
-        block=block,
-        tasks=conv.out.images * -(-conv.out.rows // block_h) * part.count,
-        scratch=at_none + 64,
+    entry = compiled.address(
+        kernel.depthwise,
+        dot=dot.name,
+        lanes=lanes * ranges,
+        ranges=ranges,
+        words=words,
+        taps_h=conv.kernel[0],
+        extent_w=extent[1],
+        stride_w=stride_w,
+        **conv.epilogue_variant(packs=isa.packs),
     )
+    tasks = conv.out.images * -(-conv.out.rows // block_h) * part.count
+    return args.job(name, entry, block, tasks, at_none + 64)

@@ -203,13 +203,8 @@ def linear(e: Elementwise, isa: Isa) -> Job:
         luts=args.address(e.luts),
         **e.values,
     )
-    return args.job(
-        name=e.name,
-        kernel=compiled.address(kernel.linear, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs),
-        block=block,
-        tasks=-(-words // WORDS_PER_TASK),
-        scratch=0,
-    )
+    entry = compiled.address(kernel.linear, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs)
+    return args.job(e.name, entry, block, -(-words // WORDS_PER_TASK))
 
 
 def copied(nbytes: int, source: str, to: str, isa: Isa) -> Job:
@@ -260,12 +255,8 @@ def via_nhwc(e: Elementwise, isa: Isa) -> Job:
         luts=args.address(e.luts),
         **e.values,
     )
-    return args.job(
-        name=e.name,
-        kernel=compiled.address(
-            kernel.via_nhwc, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
-        ),
-        block=block,
-        tasks=x.images * -(-x.rows // per_task),
-        scratch=2 * size + 4 * per_task * x.pixels * out.words * 4 + 64,
+    entry = compiled.address(
+        kernel.via_nhwc, op=e.op, lanes=isa.lanes, clamp=e.clamp, packs=isa.packs, shuffle=e.shuffle
     )
+    scratch = 2 * size + 4 * per_task * x.pixels * out.words * 4 + 64
+    return args.job(e.name, entry, block, x.images * -(-x.rows // per_task), scratch)

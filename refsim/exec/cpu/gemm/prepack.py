@@ -248,20 +248,15 @@ def lower(
         **scratch.at,
         **conv.epilogue_fields(args),
     )
-    return args.job(
-        name=name,
-        kernel=compiled.address(
-            kernel.gemm,
-            dot=dot.name,
-            lanes=isa.lanes,
-            rows=tile.rows,
-            vectors=tile.vectors,
-            **conv.epilogue_variant(float_out=conv.float_out, packs=isa.packs),
-        ),
-        block=block,
-        tasks=blocks * groups * per_group,
-        scratch=scratch.nbytes,
+    entry = compiled.address(
+        kernel.gemm,
+        dot=dot.name,
+        lanes=isa.lanes,
+        rows=tile.rows,
+        vectors=tile.vectors,
+        **conv.epilogue_variant(float_out=conv.float_out, packs=isa.packs),
     )
+    return args.job(name, entry, block, blocks * groups * per_group, scratch.nbytes)
 
 
 def _scratch(pixels: int, out_bytes: int, region: int, gathered: int) -> Scratch:

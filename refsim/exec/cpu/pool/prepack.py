@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from refsim.aten.pool import PoolWindow, each
+from refsim.aten.pool import PoolWindow
 from refsim.aten.reduce import dealt_and_whole
 from refsim.core.layout import C
 from refsim.core.qmath import inv_scale
@@ -49,16 +49,7 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
     source, target = x.descs["x"], out.out
     if (reason := _why_not(source, target)) is not None:
         return reason
-    given = dict(zip(("kernel", "stride", "padding", "dilation", "ceil_mode"), args, strict=False))
-    taps = each(given["kernel"], 1, 2)
-    window = PoolWindow(
-        source.shape[-2:],
-        taps,
-        each(given.get("stride"), taps, 2),
-        each(given.get("padding", 0), 0, 2),
-        each(given.get("dilation", 1), 1, 2),
-        bool(given.get("ceil_mode", False)),
-    )
+    window = PoolWindow.of(source.shape[-2:], *args)
     side, made = strides_of(source), strides_of(target)
     nbytes = _pixel_bytes(source)
     same = bounds == UNBOUNDED and _map_is_identity(x, out)
@@ -76,16 +67,12 @@ def maxpool(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -
         **made.fields("out_{}", TO_PIXEL),
     )
     taps_h, taps_w = window.kernel if _all_in_reach(window) else (0, 0)
-    job = arguments.job(
-        name="dequantize, max_pool2d, quantize",
-        kernel=compiled.address(
-            kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes), taps_h=taps_h, taps_w=taps_w
-        ),
-        block=block,
-        tasks=made.images * made.rows,
-        scratch=0,
-        temps=() if same else (("pooled", target.nbytes),),
+    entry = compiled.address(
+        kernel.maxpool, size=_at_once(nbytes, 4 * isa.lanes), taps_h=taps_h, taps_w=taps_w
     )
+    temps = () if same else (("pooled", target.nbytes),)
+    name = "dequantize, max_pool2d, quantize"
+    job = arguments.job(name, entry, block, made.images * made.rows, temps=temps)
     if same:
         return (job,)
     after = elementwise.bounded(replace(x, descs={"x": target}), bounds, out)
@@ -156,18 +143,12 @@ def mean(x: Call, bounds: Bounds, args: Sequence[Any], out: Call, isa: Isa) -> t
         **shared_fields(inv, q.zp, relu=False),
     )
     clamp = clamp_for(largest(256.0, p.scale, bounds) * float(inv), q.zp, relu=False)
-    return (
-        arguments.job(
-            name="dequantize, mean, quantize",
-            kernel=compiled.address(
-                kernel.mean,
-                lanes=_at_once(nbytes, isa.lanes),
-                vectors=MEAN_VECTORS if nbytes >= MEAN_VECTORS * isa.lanes else 1,
-                bounded=bounds != UNBOUNDED,
-                clamp=clamp,
-            ),
-            block=block,
-            tasks=side.images * -(-nbytes // MEAN_BYTES),
-            scratch=0,
-        ),
+    entry = compiled.address(
+        kernel.mean,
+        lanes=_at_once(nbytes, isa.lanes),
+        vectors=MEAN_VECTORS if nbytes >= MEAN_VECTORS * isa.lanes else 1,
+        bounded=bounds != UNBOUNDED,
+        clamp=clamp,
     )
+    tasks = side.images * -(-nbytes // MEAN_BYTES)
+    return (arguments.job("dequantize, mean, quantize", entry, block, tasks),)

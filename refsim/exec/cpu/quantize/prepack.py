@@ -85,13 +85,9 @@ def contiguous(call: Call, isa: Isa) -> Job:
         **_values(call),
     )
     build = kernel.quantize_contiguous if quantizes else kernel.dequantize_contiguous
-    return args.job(
-        name=call.op.name,
-        kernel=compiled.address(build, lanes=isa.lanes),
-        block=block,
-        tasks=side.images * -(-side.rows // per_task),
-        scratch=per_task * row_bytes + 64,
-    )
+    entry = compiled.address(build, lanes=isa.lanes)
+    tasks = side.images * -(-side.rows // per_task)
+    return args.job(call.op.name, entry, block, tasks, per_task * row_bytes + 64)
 
 
 def strided(call: Call, isa: Isa) -> Job:
@@ -121,13 +117,7 @@ def strided(call: Call, isa: Isa) -> Job:
         if quantizes
         else compiled.address(kernel.dequantize_strided, lanes=isa.lanes, kind=side.kind)
     )
-    job = args.job(
-        name=call.op.name,
-        kernel=entry,
-        block=block,
-        tasks=side.images * side.rows,
-        scratch=4 * isa.lanes,
-    )
+    job = args.job(call.op.name, entry, block, side.images * side.rows, 4 * isa.lanes)
     whole = quantizes and side.pixels % isa.lanes == 0  # the last vector of a row ends with it
     return replace(job, exact=("x",)) if whole else job
 

@@ -114,21 +114,17 @@ def transpose_job(
         parts = max(fitting, key=lambda n: (n > 1 and side.words % (4 * n) == 0, n))
     if kind == TILED:
         lanes = next(n for n in SIZES if n <= min(lanes, side.words))
-    return args.job(
-        name=call_name,
-        kernel=compiled.address(
-            transpose_kernel.transpose,
-            kind=kind,
-            to_columns=to_columns,
-            blocked=other.blocked,
-            pixel16s=together,
-            lanes=lanes,
-            parts=parts,
-        ),
-        block=block,
-        tasks=side.images * -(-groups // task_groups) * -(-pixel4s // task_pixel4s),
-        scratch=transpose_kernel.SCRATCH,
+    entry = compiled.address(
+        transpose_kernel.transpose,
+        kind=kind,
+        to_columns=to_columns,
+        blocked=other.blocked,
+        pixel16s=together,
+        lanes=lanes,
+        parts=parts,
     )
+    tasks = side.images * -(-groups // task_groups) * -(-pixel4s // task_pixel4s)
+    return args.job(call_name, entry, block, tasks, transpose_kernel.SCRATCH)
 
 
 def repack_why_not(call: Call) -> str | None:
@@ -204,13 +200,8 @@ def repack(call: Call) -> Job:
     )
     tiles = {NHWC: x.words // 4, PLANAR: x.pixels // 4}.get(out.kind, 1)
     at_once = next((n for n in SIZES if n <= tiles), 1)
-    return args.job(
-        name=call.op.name,
-        kernel=compiled.address(repack_kernel.repack, source=x.kind, to=out.kind, at_once=at_once),
-        block=block,
-        tasks=x.images * x.rows,
-        scratch=0,
-    )
+    entry = compiled.address(repack_kernel.repack, source=x.kind, to=out.kind, at_once=at_once)
+    return args.job(call.op.name, entry, block, x.images * x.rows)
 
 
 def transpose_why_not(call: Call) -> str | None:

@@ -149,20 +149,15 @@ def lower(
         **scratch.at,
         **conv.epilogue_fields(args),
     )
-    return args.job(
-        name=name,
-        kernel=compiled.address(
-            kernel.winograd,
-            m=m,
-            lanes=isa.lanes,
-            rows=tile.rows,
-            vectors=tile.vectors,
-            **conv.epilogue_variant(),
-        ),
-        block=block,
-        tasks=count * parts,
-        scratch=scratch.nbytes,
+    entry = compiled.address(
+        kernel.winograd,
+        m=m,
+        lanes=isa.lanes,
+        rows=tile.rows,
+        vectors=tile.vectors,
+        **conv.epilogue_variant(),
     )
+    return args.job(name, entry, block, count * parts, scratch.nbytes)
 
 
 def _weights(conv: ConvProblem, transform: WinogradTransform, isa: Isa, tile: RegisterTile) -> np.ndarray:
