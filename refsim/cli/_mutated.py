@@ -92,7 +92,7 @@ class RandomChange:
     what: Annotated[str, "The change in words.", Column()]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RandomVerdict:
     """What became of a change."""
 
@@ -100,15 +100,17 @@ class RandomVerdict:
     area: Annotated[str, "The part of the sources."]
     what: Annotated[str, "The change in words."]
     verdict: Annotated[str, "What noticed it, that it survived, or that it is no bug."]
-    by: Annotated[str, "The case, value or test that noticed it."]
-    said: Annotated[str, "How it was noticed, or why it is no bug."]
-    cause: Annotated[str, "The true cause, as it was named; empty if it was not."]
-    region: Annotated[str, "The true region, as it was named; empty if it was not."]
-    causes: Annotated[Sequence[str], "The first causes that were named."]
-    pattern: Annotated[Sequence[str], "What the differences have in common."]
-    seconds: Annotated[float, "How long it took."]
-    place: Annotated[str, "Whether the place that was told is the changed one; empty if none could be told."]
-    reports: Annotated[Sequence[float], "Seconds that each report took."]
+    by: Annotated[str, "The case, value or test that noticed it."] = ""
+    said: Annotated[str, "How it was noticed, or why it is no bug."] = ""
+    cause: Annotated[str, "The true cause, as it was named; empty if it was not."] = ""
+    region: Annotated[str, "The true region, as it was named; empty if it was not."] = ""
+    causes: Annotated[tuple[str, ...], "The first causes that were named."] = ()
+    pattern: Annotated[tuple[str, ...], "What the differences have in common."] = ()
+    seconds: Annotated[float, "How long it took."] = 0.0
+    place: Annotated[
+        str, "Whether the place that was told is the changed one; empty if none could be told."
+    ] = ""
+    reports: Annotated[tuple[float, ...], "Seconds that each report took."] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ from refsim.device.ran_file import RanFile, outputs_of
 from refsim.device.sequenced import RanSequence, run_sequence
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
-from refsim.exec.plan_memory import PlanMemory
+from refsim.exec.plan_rows import PlanMemory
 from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 from refsim.formats.run_identity import identity

@@ -17,7 +17,7 @@ from refsim.device.complete import CompleteComparison, named, unwatched_lines
 from refsim.device.execution import Execution, Misshaped
 from refsim.device.losses import RunAccuracy
 from refsim.exec.executor import YOURS
-from refsim.exec.plan_memory import PlanMemory
+from refsim.exec.plan_rows import PlanMemory
 from refsim.graph.origin import Origins
 
 COLUMNS = ("delegate", "node", "operator", "kernels", "output", "shape", "layout", "bytes")

@@ -1,9 +1,12 @@
-"""The memory that a plan of the executor cpu holds."""
+"""What a plan of the executor cpu says of itself: its steps, and the memory that it holds."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
+
+from refsim.core.plain import Column
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,23 @@ class PlanMemory:
             f"{self.total} bytes: constants {self.constants}, values {self.values}, scratch {self.scratch}; "
             f"{self.ratio:.2f} times the weights ({self.weights}) and the largest live set ({self.live})"
         )
+
+
+def _span(nodes: Sequence[int]) -> str:
+    return f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step of a plan."""
+
+    nodes: Annotated[Sequence[int], "Numbers of the nodes.", Column(show=_span)]
+    operator: Annotated[str, "Names of the operators.", Column()]
+    route: Annotated[str, "The route that it takes.", Column()]
+    reads: Annotated[
+        Sequence[str], "What it reads, and how that lies in memory.", Column(drop=2, show="; ".join)
+    ]
+    writes: Annotated[Sequence[str], "What it writes, and how that lies in memory.", Column(show="; ".join)]
+    tasks: Annotated[int, "Into how many tasks it is divided.", Column(drop=3)]
+    kernel: Annotated[str, "The compiled kernel.", Column(drop=1)]
+    rejected: Annotated[Mapping[str, str], "Routes that it does not take, and why."]

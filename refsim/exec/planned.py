@@ -7,30 +7,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
-from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
 from refsim.exec.model import Model
-from refsim.exec.plan_memory import PlanMemory
-
-
-def _span(nodes: Sequence[int]) -> str:
-    return f"{nodes[0]}-{nodes[-1]}" if len(nodes) > 1 else str(nodes[0])
-
-
-@dataclass(frozen=True)
-class PlannedStep:
-    """A step of a plan."""
-
-    nodes: Annotated[Sequence[int], "Numbers of the nodes.", Column(show=_span)]
-    operator: Annotated[str, "Names of the operators.", Column()]
-    route: Annotated[str, "The route that it takes.", Column()]
-    reads: Annotated[
-        Sequence[str], "What it reads, and how that lies in memory.", Column(drop=2, show="; ".join)
-    ]
-    writes: Annotated[Sequence[str], "What it writes, and how that lies in memory.", Column(show="; ".join)]
-    tasks: Annotated[int, "Into how many tasks it is divided.", Column(drop=3)]
-    kernel: Annotated[str, "The compiled kernel.", Column(drop=1)]
-    rejected: Annotated[Mapping[str, str], "Routes that it does not take, and why."]
+from refsim.exec.plan_rows import PlanMemory, PlannedStep
 
 
 @dataclass(frozen=True)
@@ -76,8 +55,5 @@ def plan_of(file: str, model: Model, threads: int, routes: Mapping[str, str]) ->
 
     executor = NativeExecutor(threads, routes)
     plans = {number: executor.session(graph) for number, graph in model.graphs.items()}
-    delegates = [
-        PlannedDelegate(number, [PlannedStep(**row) for row in plan.rows()], plan.memory)
-        for number, plan in plans.items()
-    ]
+    delegates = [PlannedDelegate(number, plan.rows(), plan.memory) for number, plan in plans.items()]
     return PlannedFile(file, Processor(cpu().name, cpu().isa.name, threads), delegates)

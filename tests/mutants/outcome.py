@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mutants.mutant import Mutant
 from refsim.bytediff import Cause, Report
+from refsim.cli._mutated import SeededOutcome
 
 KILLED, CRASHED, REFUSED, STOPPED, SURVIVED = "killed", "crashed", "refused", "build", "survived"
 #: How many causes count as named at once.
@@ -44,15 +44,15 @@ class Outcome:
         """Whether the true cause is among the first that were named."""
         return self.rank is not None and self.rank <= FIRST
 
-    def as_json(self) -> dict[str, Any]:
+    def row(self) -> SeededOutcome:
         mutant = self.mutant
-        return {
-            "id": mutant.id, "bug": mutant.bug, "place": mutant.place, "executor": mutant.executor,
-            "subject": mutant.subject, "files": list(dict.fromkeys(edit.file for edit in mutant.edits)),
-            "killed": self.killed, "how": self.how, "case": self.case, "tried": self.tried,
-            "differing": self.differing, "true_causes": list(mutant.causes), "causes": list(self.causes),
-            "rank": self.rank, "message": self.message, "seconds": self.seconds,
-        }  # fmt: skip
+        return SeededOutcome(
+            id=mutant.id, bug=mutant.bug, place=mutant.place, executor=mutant.executor, subject=mutant.subject,
+            files=list(dict.fromkeys(edit.file for edit in mutant.edits)),
+            killed=self.killed, how=self.how, case=self.case, tried=self.tried, differing=self.differing,
+            true_causes=mutant.causes, causes=self.causes, rank=self.rank, message=self.message,
+            seconds=self.seconds,
+        )  # fmt: skip
 
 
 def differs(mutant: Mutant, case: str, tried: int, report: Report) -> Outcome:

@@ -303,7 +303,7 @@ def _chain(entry: Any, runner: Any, root: Path) -> str:
 def _steps(runner: Any, graph: Any) -> str:
     """The steps of a plan, each with its nodes and its route; "" for executors without one."""
     rows = runner.session(graph).rows() if runner.name == "cpu" else []
-    told = [f"nodes {', '.join(map(str, row['nodes']))} by {row['route']}" for row in rows]
+    told = [f"nodes {', '.join(map(str, row.nodes))} by {row.route}" for row in rows]
     return f"; steps: {'; '.join(told)}" if told else ""
 
 

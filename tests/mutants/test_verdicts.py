@@ -137,7 +137,7 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
         ),
     ]
     path = tmp_path / "verdicts"
-    path.write_text("".join(json.dumps(each.as_json()) + "\n" for each in rows))
+    path.write_text("".join(json.dumps(vars(each)) + "\n" for each in rows))
     assert record.read_verdicts(path) == rows
     totals = {total.area: total for total in record.summary(rows)}
     assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (6, 5, 1)

@@ -11,7 +11,7 @@ from mutants.bugs import BUGS, PLACES
 from mutants.mutant import Mutant
 from mutants.record import renew
 from mutants.seeded import ALL
-from refsim.cli._mutated import ListedBugs, SeededBug, SeededOutcome, TriedBugs
+from refsim.cli._mutated import ListedBugs, SeededBug, TriedBugs
 from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import MissingDependencyError, ParameterError
@@ -41,7 +41,7 @@ def mutate(
     survived = [outcome.mutant.id for outcome in outcomes if not outcome.killed]
     unnamed = [outcome.mutant.id for outcome in outcomes if outcome.killed and not outcome.named]
     return TriedBugs(
-        mutants=[SeededOutcome(**outcome.as_json()) for outcome in outcomes], left_out=left_out,
+        mutants=[outcome.row() for outcome in outcomes], left_out=left_out,
         survived=survived, unnamed=unnamed, same=not survived,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ from refsim.exec.cpu.step import PlanStep, value_name
 from refsim.exec.cpu.stopwatch import TimedSteps
 from refsim.exec.cpu.thread_pool import JobList, scratch_for
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.exec.plan_memory import PlanMemory
+from refsim.exec.plan_rows import PlanMemory, PlannedStep
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import NodesInWords, Observer, logical, results, stored
 
@@ -326,7 +326,7 @@ class CpuPlan:
             return PackedBuffer.from_raw(self._bytes[value_name(value)], desc.shape, desc.layout, desc.dtype)
         return stored(self.graph, value, self._get(held, value), self.graph.where)
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[PlannedStep]:
         """One row per step, for `refsim inspect --plan`."""
         return [_row(self.graph, self.descs, step) for step in self.steps]
 
@@ -356,17 +356,17 @@ def _wanted(schedule: Schedule) -> Iterator[Claim[str]]:
                 yield Claim(name, nbytes, Lifetime(number, number))
 
 
-def _row(graph: Graph, descs: dict[int, TensorDesc], step: PlanStep) -> dict[str, Any]:
+def _row(graph: Graph, descs: dict[int, TensorDesc], step: PlanStep) -> PlannedStep:
     def text(value: int) -> str:
         return str(descs[value]) if value in descs else str(graph.tensors[value].dtype)
 
-    return {
-        "nodes": [node.number for node in step.nodes],
-        "operator": ", ".join(n.call.op.name if n.call else n.name for n in step.nodes),
-        "route": step.route,
-        "kernel": ", ".join(job.variant for job in step.jobs),
-        "reads": [text(value) for value in step.reads if value in descs],
-        "writes": [text(value) for value in step.writes],
-        "tasks": max((job.tasks for job in step.jobs), default=1),
-        "rejected": {} if step.choice is None else dict(step.choice.rejected),
-    }
+    return PlannedStep(
+        nodes=[node.number for node in step.nodes],
+        operator=", ".join(n.call.op.name if n.call else n.name for n in step.nodes),
+        route=step.route,
+        reads=[text(value) for value in step.reads if value in descs],
+        writes=[text(value) for value in step.writes],
+        tasks=max((job.tasks for job in step.jobs), default=1),
+        kernel=", ".join(job.variant for job in step.jobs),
+        rejected={} if step.choice is None else dict(step.choice.rejected),
+    )

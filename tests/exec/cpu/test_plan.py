@@ -170,9 +170,9 @@ def test_larger_constants_are_given_up_for_memory() -> None:
     free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)
     assert [step.route for step in free.steps].count("winograd4") == 1
     assert free.memory.ratio > 1.5 > kept.memory.ratio
-    (row,) = [row for row in kept.rows() if "winograd4" in row["rejected"] and row["operator"] == "q8ta_conv2d"
-              and "more than 1.5 times" in row["rejected"]["winograd4"]]  # fmt: skip
-    assert row["route"] == "gemm"
+    (row,) = [row for row in kept.rows() if "winograd4" in row.rejected and row.operator == "q8ta_conv2d"
+              and "more than 1.5 times" in row.rejected["winograd4"]]  # fmt: skip
+    assert row.route == "gemm"
     forced = NativeExecutor(force={"q8ta_conv2d_im2col": "winograd4"}).session(graph)
     assert "winograd4" in [step.route for step in forced.steps], "what is asked for is not given up"
 
@@ -296,7 +296,7 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
 
     def routes(force: dict[str, str]) -> dict[str, str]:
         rows = NativeExecutor(force=force).session(graph).rows()
-        return {row["operator"]: row["route"] for row in rows}
+        return {row.operator: row.route for row in rows}
 
     assert routes({})["q8ta_conv2d"] == "gemm"
     # the kernel that the composite becomes has the last word, any operator the first
@@ -329,11 +329,11 @@ def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: s
 def test_rows_tell_routes_and_reasons() -> None:
     graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
     rows = NativeExecutor(force={UNARY.name: "emulated"}).session(graph).rows()
-    by_operator = {row["operator"]: row for row in rows}
-    assert by_operator[UNARY.name]["route"] == "emulated" and not by_operator[UNARY.name]["kernel"]
-    assert by_operator[UNARY.name]["rejected"]["linear"] == "emulated is forced"
-    assert by_operator["q8ta_conv2d_dw"]["kernel"].startswith("depthwise_")
-    assert "winograd4" in by_operator["q8ta_conv2d_pw"]["rejected"]
+    by_operator = {row.operator: row for row in rows}
+    assert by_operator[UNARY.name].route == "emulated" and not by_operator[UNARY.name].kernel
+    assert by_operator[UNARY.name].rejected["linear"] == "emulated is forced"
+    assert by_operator["q8ta_conv2d_dw"].kernel.startswith("depthwise_")
+    assert "winograd4" in by_operator["q8ta_conv2d_pw"].rejected
 
 
 def test_steps_that_are_all_native_are_one_call() -> None:

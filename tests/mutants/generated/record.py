@@ -13,6 +13,7 @@ from mutants.generated import naming
 from mutants.generated.targets import AREAS
 from mutants.generated.trial import CORPUS, EQUIVALENT, INVALID, LIVES, MODELS_, TESTS, Verdict
 from mutants.tree import CHECKOUT
+from refsim.cli._mutated import RandomTotal
 from refsim.core import atomic_write
 from refsim.core.errors import FormatError
 
@@ -100,20 +101,19 @@ class Total:
         """How many places were right, and how many with those that are one of several edits with the same bytes."""
         return self.places(naming.RIGHT), self.places(naming.RIGHT, naming.AMONG_EQUALS)
 
-    def as_json(self) -> dict[str, Any]:
-        counts = {kind: self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES)}
-        return {
-            "area": self.area,
-            "drawn": len(self.verdicts),
-            **counts,
-            "noticed": self.noticed,
-            "named": self.named,
-            "reported": self.reported,
-            "places": self.places(*naming.PLACES),
-            "placed": self.placed[0],
-            "among_equals": self.placed[1],
-            "seconds": self.seconds,
-        }
+    def row(self) -> RandomTotal:
+        return RandomTotal(
+            area=self.area,
+            drawn=len(self.verdicts),
+            **{kind: self.count(kind) for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES)},
+            noticed=self.noticed,
+            named=self.named,
+            reported=self.reported,
+            places=self.places(*naming.PLACES),
+            placed=self.placed[0],
+            among_equals=self.placed[1],
+            seconds=self.seconds,
+        )
 
 
 def share(part: int, whole: int) -> str:
@@ -146,9 +146,8 @@ def write(
 
 
 def _kept(each: Verdict) -> dict[str, Any]:
-    row = each.as_json()
-    said, *causes = (FOLDERS.sub("", text) for text in (each.said, *row["causes"]))
-    return {**row, "said": said[:200], "causes": causes}
+    said, *causes = (FOLDERS.sub("", text) for text in (each.said, *each.causes))
+    return {**vars(each), "said": said[:200], "causes": causes}
 
 
 def read() -> tuple[dict[str, Any], list[Verdict]] | None:
@@ -162,7 +161,7 @@ def read() -> tuple[dict[str, Any], list[Verdict]] | None:
 def append(path: Path, verdict: Verdict) -> None:
     """Add a line to a file of verdicts."""
     with open(path, "a", encoding="utf-8") as file:
-        file.write(json.dumps(verdict.as_json()) + "\n")
+        file.write(json.dumps(vars(verdict)) + "\n")
 
 
 def read_verdicts(path: Path | None, skip: int = 0) -> list[Verdict]:

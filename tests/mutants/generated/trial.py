@@ -7,7 +7,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from mutants.run import missing
 from mutants.tree import CHECKOUT, Failed, build, copy, execute, lacking, pytest
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import agreed
+from refsim.cli._mutated import RandomVerdict
 from refsim.core.errors import DeviceError
 from refsim.exec.cpu import isa
 from refsim.exec.process import ProcessError
@@ -60,27 +61,11 @@ ELSEWHERE = 120
 TEST_SECONDS, TESTS_SECONDS = 240.0, 1200.0
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What became of a change. ``by``: the case, value or test that noticed it; ``said``: how, or why it is none.
+class Verdict(RandomVerdict):
+    """What became of a change. ``verdict`` is one of the words above.
 
-    ``region`` and ``cause`` are what the diff says that is of the change's own class (`naming`); "" if nothing is.
-    ``place`` says whether the place that it tells is the changed one. ``reports`` are the seconds that each diff took.
+    ``region`` and ``cause`` are what the diff says that is of the change's own class (`naming`).
     """
-
-    id: str
-    area: str
-    what: str
-    verdict: str
-    by: str = ""
-    said: str = ""
-    cause: str = ""
-    region: str = ""
-    causes: tuple[str, ...] = ()
-    pattern: tuple[str, ...] = ()
-    seconds: float = 0.0
-    place: str = ""
-    reports: tuple[float, ...] = ()
 
     @property
     def noticed(self) -> bool:
@@ -89,12 +74,6 @@ class Verdict:
     @property
     def named(self) -> bool:
         return bool(self.cause or self.region)
-
-    def as_json(self) -> dict[str, Any]:
-        return {
-            **self.__dict__,
-            "causes": list(self.causes), "pattern": list(self.pattern), "reports": list(self.reports),
-        }  # fmt: skip
 
 
 def run(area: str, change: Change, tests: bool = True) -> Verdict:

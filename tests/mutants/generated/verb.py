@@ -17,7 +17,7 @@ from mutants.generated.targets import AREAS
 from mutants.generated.trial import EQUIVALENT, INVALID, Verdict, run
 from mutants.tree import ONE_THREAD
 from mutants.verb import known
-from refsim.cli._mutated import ListedChanges, RandomChange, RandomTotal, RandomVerdict, TriedChanges
+from refsim.cli._mutated import ListedChanges, RandomChange, TriedChanges
 from refsim.cli.kit.text import wrote
 from refsim.core.doing import progress
 from refsim.core.errors import MissingDependencyError, ParameterError, RefsimError
@@ -65,8 +65,8 @@ def mutate(
         record.write(found, count, seed, left_out, first)
     survived = [each.id for each in found if each.verdict == "survived"]
     return TriedChanges(
-        random=[RandomVerdict(**each.as_json()) for each in found], seed=seed, left_out=left_out,
-        totals=[RandomTotal(**total.as_json()) for total in summary], survived=survived, same=not survived,
+        random=found, seed=seed, left_out=left_out,
+        totals=[total.row() for total in summary], survived=survived, same=not survived,
         rows=Table(COLUMNS, list(map(_row, found))),
         summary=Table(record.COLUMNS, [total.cells() for total in summary]),
     )  # fmt: skip
