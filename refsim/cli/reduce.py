@@ -13,7 +13,7 @@ from typing import Annotated
 
 import click
 
-from refsim.cli.kit.options import output_option
+from refsim.cli.kit.options import output_option, search_seconds_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import atomic_write
@@ -78,14 +78,7 @@ class ReducedProgram(Result):
 @click.argument("file")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @output_option("the smallest program that was found")
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 86_400),
-    default=SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long to search.",
-)
+@search_seconds_option(SECONDS)
 def command(file: str, command: tuple[str, ...], output: str, seconds: float) -> ReducedProgram:
     """Make FILE, a .pte, smaller as long as COMMAND fails on it: fewer operators, then smaller sizes, fewer channels.
 

@@ -10,7 +10,14 @@ from functools import partial
 import click
 
 from refsim.check.runtime import runtime
-from refsim.cli.kit.options import LIMIT, RUNTIMES, html_option, limit_option, profile_option
+from refsim.cli.kit.options import (
+    LIMIT,
+    RUNTIMES,
+    html_option,
+    limit_option,
+    profile_option,
+    search_seconds_option,
+)
 from refsim.cli.kit.report import write_html
 from refsim.cli.kit.text import meanwhile, not_written, wrote
 from refsim.cli.kit.usage import EXAMPLE
@@ -73,14 +80,7 @@ from refsim.modules.watch import watch as watch_folder
 @click.option(
     "--repair", is_flag=True, help="Where a module is wrong, search for the one change that makes it right."
 )
-@click.option(
-    "--seconds",
-    type=click.FloatRange(1, 86_400),
-    default=SECONDS,
-    show_default=True,
-    metavar="SECONDS",
-    help="With --repair: how long to search.",
-)
+@search_seconds_option(SECONDS, "With --repair: how long to search.")
 @click.option(
     "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
 )

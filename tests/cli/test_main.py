@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import click
 import pytest
+import terminal
 
 from refsim.cli.kit import program, text
 from refsim.cli.kit.verb import GROUPS
@@ -156,28 +154,18 @@ def test_a_defect_shows_its_traceback_and_is_not_status_1(refsim, monkeypatch: p
 
 
 def test_a_terminal_gives_the_width_and_gets_colour(models: Path) -> None:
-    """A real one, 40 columns wide: nothing is cut off, and what does not fit has a line per column."""
-    controller, terminal = os.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
+    """40 columns wide: nothing is cut off, and what does not fit has a line per column."""
+    controller, written = terminal.opened(40)
     command = [sys.executable, "-m", "refsim.cli", "demo", "linear_head_gemv"]
     environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")} | {
         "TERM": "xterm"
     }
-    with subprocess.Popen(command, stdout=terminal, stderr=subprocess.DEVNULL, env=environment) as process:
-        os.close(terminal)
-        text = b""
-        while True:
-            try:
-                part = os.read(controller, 65536)
-            except OSError:  # the other side is closed
-                break
-            if not part:
-                break
-            text += part
-    os.close(controller)
+    with subprocess.Popen(command, stdout=written, stderr=subprocess.DEVNULL, env=environment) as process:
+        os.close(written)
+        text = terminal.shown(controller)
     assert process.returncode == 0
-    assert b"\x1b[" in text
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", text.decode())
+    assert "\x1b[" in text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     assert "CHANNELS_PACKED" in plain and "delegate0_v31" in plain
     assert max(map(len, plain.splitlines())) <= 40
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import struct
 import subprocess
 import sys
-import termios
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+import terminal
 
 from refsim.cli.kit import progress
 from refsim.core import doing
@@ -24,8 +22,7 @@ ERASE = "\x1b[2K"
 
 def on_a_terminal(*arguments: str) -> tuple[str, str]:
     """(what the terminal of stderr gets, what a pipe at stdout gets) of a command whose bar appears at once."""
-    controller, terminal = os.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    controller, written = terminal.opened(80)
     code = (
         "import sys; from refsim.cli import main; from refsim.cli.kit import progress\n"
         "progress.DELAY = 0.0\n"
@@ -37,30 +34,17 @@ def on_a_terminal(*arguments: str) -> tuple[str, str]:
     )
     environment = {k: v for k, v in os.environ.items() if k != "COLUMNS"} | {"TERM": "xterm"}
     command = [sys.executable, "-c", code, *arguments]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=terminal, env=environment, text=True
-    ) as process:
-        os.close(terminal)
-        seen = bytearray()
-
-        def read() -> None:
-            while True:
-                try:
-                    part = os.read(controller, 65536)
-                except OSError:  # the other side is closed
-                    return
-                if not part:
-                    return
-                seen.extend(part)
-
-        reader = threading.Thread(target=read)
-        reader.start()
-        assert process.stdout is not None
-        printed = process.stdout.read()
-        reader.join()
-    os.close(controller)
+    with (
+        ThreadPoolExecutor() as pool,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=written, env=environment, text=True
+        ) as process,
+    ):
+        os.close(written)
+        seen = pool.submit(terminal.shown, controller)
+        printed, _ = process.communicate()
     assert process.returncode == 0
-    return seen.decode(), printed
+    return seen.result(), printed
 
 
 @pytest.mark.long

@@ -100,13 +100,27 @@ class Numbers(click.ParamType):
 #: What --runtime takes, for help texts.
 RUNTIMES = f"{choices.listed(releases())}, or a JSON file that describes one"
 
+#: The option --runtime, which gives a name or a path: `refsim.check.runtime.runtime` makes it a description.
+runtime_option = click.option(
+    "--runtime",
+    "release",
+    metavar="NAME",
+    default=DEFAULT,
+    show_default=True,
+    help=f"The runtime that is meant: {RUNTIMES}.",
+)
 
-def runtime_option(function: F) -> F:
-    """The option --runtime, which gives a name or a path: `refsim.check.runtime.runtime` makes it a description."""
-    text = f"The runtime that is meant: {RUNTIMES}."
+
+def search_seconds_option(default: float, text: str = "How long to search.") -> Callable[[F], F]:
+    """The option --seconds, which limits a search."""
     return click.option(
-        "--runtime", "release", metavar="NAME", default=DEFAULT, show_default=True, help=text
-    )(function)
+        "--seconds",
+        type=click.FloatRange(1, 86_400),
+        default=default,
+        show_default=True,
+        metavar="SECONDS",
+        help=text,
+    )
 
 
 def inputs_options(function: F) -> F:
@@ -118,20 +132,17 @@ def inputs_options(function: F) -> F:
     return click.option("--input", "-i", "inputs", metavar="FILE", help=what)(drawn(function))
 
 
-def all_bytes_option(function: F) -> F:
-    return click.option(
-        "--all-bytes", is_flag=True, help="Also compare padding that a device may fill with anything."
-    )(function)
+all_bytes_option = click.option(
+    "--all-bytes", is_flag=True, help="Also compare padding that a device may fill with anything."
+)
 
-
-def limit_option(function: F) -> F:
-    return click.option(
-        "--limit",
-        type=click.IntRange(0, 10_000),
-        default=LIMIT,
-        show_default=True,
-        help="How many differences to list.",
-    )(function)
+limit_option = click.option(
+    "--limit",
+    type=click.IntRange(0, 10_000),
+    default=LIMIT,
+    show_default=True,
+    help="How many differences to list.",
+)
 
 
 def search_option(function: F) -> F:
@@ -155,10 +166,9 @@ def search_option(function: F) -> F:
     )(function)
 
 
-def html_option(function: F) -> F:
-    return click.option(
-        "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."
-    )(function)
+html_option = click.option(
+    "--html", type=Written(), metavar="FILE", help="Also write the report as a self-contained HTML page."
+)
 
 
 def layout_option(required: bool = True) -> Callable[[F], F]:
@@ -171,13 +181,12 @@ def layout_option(required: bool = True) -> Callable[[F], F]:
     )
 
 
-def actual_layout_option(function: F) -> F:
-    return click.option(
-        "--actual-layout",
-        type=LayoutType(),
-        metavar="LAYOUT",
-        help="The layout of the actual buffer, if it is another, as for pack -l: its padding is not compared.",
-    )(function)
+actual_layout_option = click.option(
+    "--actual-layout",
+    type=LayoutType(),
+    metavar="LAYOUT",
+    help="The layout of the actual buffer, if it is another, as for pack -l: its padding is not compared.",
+)
 
 
 def shape_option(required: bool = True) -> Callable[[F], F]:
@@ -203,40 +212,33 @@ def folder_option(what: str, *names: str, required: bool = True, **more: Any) ->
     )
 
 
-def threads_option(function: F) -> F:
-    return click.option(
-        "--threads",
-        type=click.IntRange(1, 1024),
-        default=1,
-        show_default=True,
-        help="Threads of the executor cpu. The bytes are the same for any number.",
-    )(function)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Threads of the executor cpu. The bytes are the same for any number.",
+)
 
+executors_option = click.option(
+    "--executor",
+    "-x",
+    "executors",
+    metavar="NAMES",
+    default="cpu",
+    show_default=True,
+    help=f"{EXECUTORS}; separate several by commas.",
+)
 
-def executors_option(function: F) -> F:
-    return click.option(
-        "--executor",
-        "-x",
-        "executors",
-        metavar="NAMES",
-        default="cpu",
-        show_default=True,
-        help=f"{EXECUTORS}; separate several by commas.",
-    )(function)
+root_option = click.option(
+    "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
+)
 
-
-def root_option(function: F) -> F:
-    return click.option(
-        "--root", metavar="DIR", help="Another corpus than that of the checkout or of refsim-golden."
-    )(function)
-
-
-def partial_option(function: F) -> F:
-    return click.option(
-        "--partial",
-        is_flag=True,
-        help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
-    )(function)
+partial_option = click.option(
+    "--partial",
+    is_flag=True,
+    help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
+)
 
 
 def sure_option(function: F) -> F:
