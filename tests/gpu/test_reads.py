@@ -59,14 +59,14 @@ def done(executor: Watching) -> Callable[[str], Ran]:
     return cache(lambda op: reads.ran(executor, op, EACH))
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("op", OPS)
 def test_nothing_is_read_outside(done: Callable[[str], Ran], op: str) -> None:
     found = done(op).outside
     assert not found, found[0]
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("op", OPS)
 def test_no_word_is_asked_for_more_often_than_is_written_down(done: Callable[[str], Ran], op: str) -> None:
     """After a change on purpose: ``python tests/gpu/reads.py --write``."""
@@ -74,7 +74,7 @@ def test_no_word_is_asked_for_more_often_than_is_written_down(done: Callable[[st
     assert done(op).lines == written
 
 
-@pytest.mark.few(5)
+@pytest.mark.few(12)
 @pytest.mark.parametrize("op", OPS)
 def test_shared_arrays_are_used_to_their_end(done: Callable[[str], Ran], op: str) -> None:
     """Some case needs all of their memory, and no case more."""

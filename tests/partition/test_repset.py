@@ -36,10 +36,6 @@ def rows(*names: str) -> set:
     return {layout(name) for name in names}
 
 
-def a_set(buffer: str = "", texture: str = "") -> TensorRepSet:
-    return repset(rows(*buffer.split()), rows(*texture.split()))
-
-
 # --- what is synced ---
 
 
