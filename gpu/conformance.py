@@ -33,7 +33,7 @@ from refsim.golden import recorded
 from refsim.golden.check import REFUSED
 from refsim.golden.judge import WRONG, judged
 from refsim.golden.telling import recorded_cases
-from refsim.graph.interpreter import Event
+from refsim.graph.interpreter import Kept
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -115,16 +115,9 @@ def compare_model(
 ) -> None:
     """Compare every buffer of every node on the device with the emulated kernels."""
     model = load(path, target)
-    buffers: list[dict[tuple[int, int], PackedBuffer | np.ndarray]] = []
-    for runner in (executor, EmulatedExecutor()):
-        seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = {}
-
-        def watch(event: Event, seen: dict[tuple[int, int], PackedBuffer | np.ndarray] = seen) -> None:
-            seen.update({(event.delegate, value): held for value, held in event.outputs.items()})
-
-        model.run(inputs, runner, watch)
-        buffers.append(seen)
-    ours, theirs = buffers
+    ours, theirs = Kept(), Kept()
+    model.run(inputs, executor, ours)
+    model.run(inputs, EmulatedExecutor(), theirs)
     for key, expected in theirs.items():
         held = ours.get(key)
         good = held == expected if isinstance(expected, PackedBuffer) else np.array_equal(held, expected)

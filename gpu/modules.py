@@ -39,7 +39,6 @@ from refsim.ops.base.module_call import (
     Bind,
     Host,
     HostFeatures,
-    ModuleCall,
     ModuleDispatch,
     WrittenOutput,
     dispatches,
@@ -116,8 +115,7 @@ def parse(rest: str) -> tuple[str, Options]:
 class ModuleExecutor(Executor):
     """Runs calls on the modules of a folder, and on refsim's own shaders where the folder has none.
 
-    ``folder`` may also be a file that says how its kernels are called (`refsim.formats.kernels`). ``rows`` say the
-    same of operators, in the place of `Upstream.module`.
+    ``folder`` may also be a file that says how its kernels are called (`refsim.formats.kernels`).
     """
 
     foreign = True
@@ -127,10 +125,8 @@ class ModuleExecutor(Executor):
         folder: str,
         options: Options | None = None,
         name: str = "",
-        rows: Mapping[str, ModuleCall] | None = None,
     ) -> None:
-        path, own = kernels.rows_of(folder)
-        self.rows = {**own, **(rows or {})}
+        path, self.rows = kernels.rows_of(folder)
         self.options = options or Options()
         self.name = name or f"{KIND}:{folder}"
         self.folder = ModuleFolder(path)

@@ -81,17 +81,15 @@ class KernelCauses:
 def of_kernels(
     cases: Mapping[tuple[str, str], Sequence[WrongCase]],
     runs: Callable[[str], Runs | None] = lambda executor: None,
-    most: int = MOST_ELEMENTS,
 ) -> list[KernelCauses]:
     """What is wrong with each kernel, by its wrong cases. Keys are names of operators and executors.
 
-    ``runs``: by the name of an executor, what says which calls its kernel computes. ``most`` bounds the elements of the
-    cases among which one is sought that tells causes apart.
+    ``runs``: by the name of an executor, what says which calls its kernel computes.
     """
     found: list[KernelCauses] = []
     for (op, executor), wrong in cases.items():
         left = MOST_APART - sum(row.apart is not None for row in found)
-        found.append(of_kernel(op, executor, wrong, runs(executor) if left else None, most, bool(left)))
+        found.append(of_kernel(op, executor, wrong, runs(executor) if left else None, tell=bool(left)))
     return found
 
 
@@ -103,7 +101,10 @@ def of_kernel(
     most: int = MOST_ELEMENTS,
     tell: bool = True,
 ) -> KernelCauses:
-    """What is wrong with one kernel; see `of_kernels`. Only if ``tell``, equally good causes are told apart."""
+    """What is wrong with one kernel; see `of_kernels`. Only if ``tell``, equally good causes are told apart.
+
+    ``most`` bounds the elements of the cases among which one is sought that tells them apart.
+    """
     sought = [case for case in wrong if case.sought]
     causes = tuple(agreed(sought))
     likeliest = causes[0].name if causes else None

@@ -23,7 +23,7 @@ from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
 from refsim.golden.rules import case_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.interpreter import Event, Observer, run_nodes, stored
+from refsim.graph.interpreter import Kept, Observer, run_nodes, stored
 from refsim.graph.shapes import zeros
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
@@ -230,16 +230,13 @@ Values = dict[int, PackedBuffer | np.ndarray]
 def defined(graph: Graph, data: np.ndarray) -> tuple[list[np.ndarray], Values]:
     """The outputs by definition, operator by operator, and every value: the input, and those between."""
     (value,) = graph.inputs
-    seen: Values = {value: stored(graph, value, data, graph.where)}
-    outputs = run_nodes(graph, [data], Definition(), observe=_keeping(seen))
-    return outputs, seen
+    seen = Kept()
+    outputs = run_nodes(graph, [data], Definition(), observe=Observer(seen))
+    return outputs, {value: stored(graph, value, data, graph.where), **_values(seen)}
 
 
-def _keeping(seen: Values) -> Observer:
-    def keep(event: Event) -> None:
-        seen.update(event.outputs)
-
-    return Observer(keep)
+def _values(seen: Kept) -> Values:
+    return {value: held for (_, value), held in seen.items()}
 
 
 def digest(outputs: Sequence[np.ndarray]) -> str:
@@ -255,9 +252,9 @@ def outputs_of(chain: ChainCase, graph: Graph, executor: Executor) -> list[np.nd
 
 def watched(chain: ChainCase, graph: Graph, executor: Executor) -> Values:
     """Every value between, of a run that is observed and joins nothing."""
-    seen: Values = {}
-    run_graph(graph, [chain.data()], executor, observe=_keeping(seen))
-    return seen
+    seen = Kept()
+    run_graph(graph, [chain.data()], executor, observe=Observer(seen))
+    return _values(seen)
 
 
 def joined(

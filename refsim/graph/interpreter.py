@@ -12,7 +12,7 @@ import numpy as np
 from refsim import aten
 from refsim.aten.row import Exact
 from refsim.core import doing
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import GraphError, GuardError
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
@@ -82,6 +82,17 @@ class Observer:
         """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
         self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, read or {}, outside))
+
+
+class Kept(dict[tuple[int, int], PackedBuffer | np.ndarray]):
+    """The values of the steps that it is told of, by delegate and id."""
+
+    def __call__(self, event: Event) -> None:
+        self.update({(event.delegate, value): held for value, held in event.outputs.items()})
+
+    def raw(self) -> dict[tuple[int, int], bytes]:
+        """The bytes of each, padding included."""
+        return {key: raw_of(held).tobytes() for key, held in self.items()}
 
 
 class Runner(Protocol):

@@ -28,7 +28,7 @@ from refsim.formats.pte.edit import ProgramEditor, single_delegate
 from refsim.formats.pte.read import read_pte
 from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.graph.interpreter import Event
+from refsim.graph.interpreter import Kept
 from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
@@ -50,13 +50,9 @@ def drawn(model: Model, seed: int = 0) -> list[np.ndarray]:
 
 def buffers(model: Model, inputs: list[np.ndarray]) -> dict[str, Any]:
     """Every value that an operator writes, as refsim has it."""
-    found: dict[str, Any] = {}
-
-    def tell(event: Event) -> None:
-        found.update({value_name(event.delegate, v): held for v, held in event.outputs.items()})
-
-    model.run(inputs, observe=tell)
-    return found
+    found = Kept()
+    model.run(inputs, observe=found)
+    return {value_name(*key): held for key, held in found.items()}
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from refsim.core.errors import GraphError, ShapeError
 from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.model import MOST_COPIES
 from refsim.formats.pte.edit import ProgramEditor
+from refsim.graph.interpreter import Kept
 
 sys.path.insert(0, str(Path(__file__).parent))
 from recorded_shapes import DEFECTS, EVERY, NAMES, Shape, about, arrays, model, path, shapes
@@ -42,15 +43,9 @@ def buffers(
     program: refsim.Model, inputs: list[np.ndarray], executor: str
 ) -> dict[tuple[int, int], PackedBuffer]:
     """Every packed int8 buffer of a run."""
-    found: dict[tuple[int, int], PackedBuffer] = {}
-
-    def keep(event: refsim.graph.interpreter.Event) -> None:
-        for value, held in event.outputs.items():
-            if isinstance(held, PackedBuffer) and held.desc.is_int8:
-                found[event.delegate, value] = held
-
-    program.run(inputs, executor, keep)
-    return found
+    found = Kept()
+    program.run(inputs, executor, found)
+    return {key: held for key, held in found.items() if isinstance(held, PackedBuffer) and held.desc.is_int8}
 
 
 @pytest.mark.parametrize("executor", ["cpu", "cpu:emulated"])

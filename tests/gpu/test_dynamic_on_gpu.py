@@ -11,7 +11,7 @@ import pytest
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL
 from refsim.exec.factory import executor_named
-from refsim.graph.interpreter import Event, Observer
+from refsim.graph.interpreter import Kept
 from refsim.sweep.models import ModelRunner
 from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 from refsim_gpu.executor import KomputeExecutor
@@ -21,15 +21,13 @@ from recorded_shapes import NAMES, model, shapes
 
 
 def buffers(program, inputs, executor) -> dict[tuple[int, int], bytes]:
-    found: dict[tuple[int, int], bytes] = {}
-
-    def keep(event: Event) -> None:
-        for value, held in event.outputs.items():
-            if isinstance(held, PackedBuffer) and held.desc.is_int8:
-                found[event.delegate, value] = held.raw.tobytes()
-
-    program.run(inputs, executor, Observer(keep))
-    return found
+    found = Kept()
+    program.run(inputs, executor, found)
+    return {
+        key: held.raw.tobytes()
+        for key, held in found.items()
+        if isinstance(held, PackedBuffer) and held.desc.is_int8
+    }
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,7 +12,6 @@ import pytest
 from builder import F32, Builder
 from examples import UNARY
 
-from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN
@@ -24,7 +23,7 @@ from refsim.exec.cpu.plan import READ_THERE_BYTES, CpuPlan, Stretch
 from refsim.exec.executor import Executor
 from refsim.exec.model import Model, load
 from refsim.graph.graph import Graph, Node, Ref
-from refsim.graph.interpreter import Event, Observer
+from refsim.graph.interpreter import Event, Kept, Observer
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 
@@ -58,16 +57,10 @@ Seen = dict[tuple[int, int], bytes]
 
 def buffers(model: Model, given: list[np.ndarray], executor: Executor, wants: set[tuple[int, int]]) -> Seen:
     """The bytes of some values (delegate, id), or of all if none are named."""
-    seen: Seen = {}
-
-    def tell(event: Event) -> None:
-        for value, held in event.outputs.items():
-            raw = held.raw if isinstance(held, PackedBuffer) else held
-            seen[event.delegate, value] = raw.tobytes()
-
-    observer = Observer(tell, lambda delegate, value: (delegate, value) in wants)
-    model.run(given, executor, observer if wants else tell)
-    return seen
+    seen = Kept()
+    observer = Observer(seen, lambda delegate, value: (delegate, value) in wants)
+    model.run(given, executor, observer if wants else seen)
+    return seen.raw()
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -7,23 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
 from refsim.graph.graph import Graph
-from refsim.graph.interpreter import Event, Observer
+from refsim.graph.interpreter import Kept, Observer
 
 
 def seen(graph: Graph, given: Sequence[np.ndarray], executor: Any, wanted: set[int]) -> dict[int, bytes]:
     """The bytes of each value that was told."""
-    found: dict[int, bytes] = {}
-
-    def tell(event: Event) -> None:
-        for value, held in event.outputs.items():
-            found[value] = (held.raw if isinstance(held, PackedBuffer) else held).tobytes()
-
-    run_graph(graph, given, executor, 0, Observer(tell, lambda delegate, value: value in wanted))
-    return found
+    found = Kept()
+    run_graph(graph, given, executor, 0, Observer(found, lambda delegate, value: value in wanted))
+    return {value: raw for (_, value), raw in found.raw().items()}
 
 
 def check_each(graph: Graph, given: Sequence[np.ndarray], threads: int) -> None:
