@@ -43,8 +43,8 @@ _COUNTED = (
 MUTANTS: tuple[Mutant, ...] = (
     # --- the passes: what they give is the same for every executor -----------------------------------------
     network("G1-order", "G1", "AddmmByInput", ("not fused",), (_LINEAR, "\"aten.addmm.default\": (1, 2, 0, False)", "\"aten.addmm.default\": (0, 1, None, False)")),
-    network("G1-bias", "G1", "AddmmByInput", ("channel constants misplaced",), (_LINEAR, "\"aten.addmm.default\": (1, 2, 0, False)", "\"aten.addmm.default\": (1, 2, None, False)")),
-    network("G1-pass", "G1", "Addmm", ("channel constants misplaced",), ("refsim/partition/passes/weights.py", "\"aten.addmm.default\": (1, 2, 0)", "\"aten.addmm.default\": (1, 2, None)")),
+    network("G1-bias", "G1", "AddmmByInput", ("channel constants misplaced", "bias left out"), (_LINEAR, "\"aten.addmm.default\": (1, 2, 0, False)", "\"aten.addmm.default\": (1, 2, None, False)")),
+    network("G1-pass", "G1", "Addmm", ("channel constants misplaced", "bias left out"), ("refsim/partition/passes/weights.py", "\"aten.addmm.default\": (1, 2, 0)", "\"aten.addmm.default\": (1, 2, None)")),
     *(network(f"G2-{name}", "G2", name, ("another tensor's quantization",),
         (_LINEAR, "        *source.parameters,\n", "        *(source.source.args[1:3] if target_name(source.source).startswith(\"et_vk.q8ta_linear\") else source.parameters),\n"))
       for name in ("ChainedLinears", "ChainedGemvs")),
