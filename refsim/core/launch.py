@@ -85,6 +85,8 @@ class Launch:
             raise LimitError(
                 self.shader, "too many push words", got=len(self.push), need=f"<= {MAX_PUSH_WORDS}"
             )
+        check_counts(self.out, "workgroup", self.local)
+        check_counts(self.out, "tile", self.tile)
         if self.grid == (0, 0, 0):
             x, y, z = (
                 -(-extent // (local * tile))

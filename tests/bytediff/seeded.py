@@ -35,7 +35,7 @@ from refsim.ops import (
     q8ta_quantize,
     q8ta_relu,
 )
-from refsim.ops.base import epilogue, int4, row_range
+from refsim.ops.base import elementwise, epilogue, int4, row_range
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS, kernel_of
@@ -83,6 +83,8 @@ class Edit:
     read: Mapping[str, Read] = field(default_factory=dict)
     reached: Callable[[Launch], Triple] | None = None
     what: str = ""
+    #: The line is one of the host: what launches the kernel, or what lays out its constants.
+    of_host: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -99,6 +101,8 @@ class Edit:
         held: dict[str, Any] = dict(bench.arrays)
         found = PackedBuffer(bound.call.out)
         for step in bench.steps:
+            if self.of_host:
+                held |= self._prepared(step)
             inputs = [ReadWords.of(self._read(name, held)) for name in step.inputs]
             held[step.output] = self._step(step, inputs)
         found.words[:] = held[bench.steps[-1].output][: found.words.size]
@@ -107,10 +111,22 @@ class Edit:
     def _read(self, name: str, held: Arrays) -> np.ndarray:
         return self.read[name](held[name], held) if name in self.read else held[name]
 
+    def _prepared(self, step: Step) -> dict[str, np.ndarray]:
+        """Launch a step as the wrong host does; the constants that it lays out."""
+        assert self.line is not None
+        launch = _edited(kernel_of(step.launch.shader).launch, self.line)(step.call)
+        pack = _edited(step.call.op.prepack, self.line)
+        step.launch = launch
+        step.spec = tuple(np.array(launch.spec, np.uint32).astype(np.int64).tolist())
+        step.push = tuple(np.array(launch.push, np.uint32).view(np.int32).tolist())
+        given = ((name, step.call.consts.get(name)) for name in step.inputs)
+        return {name: pack(step.call, name, value) for name, value in given if value is not None}
+
     def _step(self, step: Step, inputs: list[ReadWords]) -> np.ndarray:
         kernel, out = kernel_of(step.launch.shader), Out()
         out.size = step.launch.out.words
-        run = _edited(kernel.run, self.line) if self.line is not None else kernel.run.py_func
+        edited = self.line is not None and not self.of_host
+        run = _edited(kernel.run.py_func, self.line) if edited else kernel.run.py_func
         push = dict(zip(kernel.push.names, step.push, strict=True))
         push |= {name: value(push) for name, value in self.push.items() if name in push}
         x, y, z = step.launch.reached if self.reached is None else self.reached(step.launch)
@@ -145,8 +161,8 @@ def _counted(bound: BoundCase, wrong: PackedBuffer) -> tuple[int, int]:
 
 
 @cache
-def _edited(kernel: Any, line: Line) -> Any:
-    """The kernel, and every function of its call tree that leads to the edited one, made again from their source."""
+def _edited(function: Any, line: Line) -> Any:
+    """A function, and all of its call tree that lead to the edited one, made again from their source."""
     made: dict[Any, Any] = {}
 
     def again(function: Any) -> Any:
@@ -175,7 +191,7 @@ def _edited(kernel: Any, line: Line) -> Any:
             made[function] = space[function.__name__]
         return made[function]
 
-    return again(kernel.py_func)
+    return again(function)
 
 
 def line(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
@@ -185,6 +201,11 @@ def line(cause: str, op: str, module: Any, function: str, right: str, wrong: str
 def kernel(cause: str, module: Any, right: str, wrong: str, op: str = "") -> Edit:
     """An edit of an operator's own kernel."""
     return line(cause, op or module.__name__.rpartition(".")[2], module, "kernel", right, wrong)
+
+
+def hosted(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
+    """An edit of a function of the host."""
+    return Edit(cause, op, Line(module, function, right, wrong), of_host=True)
 
 
 def pushed(cause: str, op: str, what: str, **push: Callable[[Held], int]) -> Edit:
@@ -304,6 +325,12 @@ EDITS: tuple[Edit, ...] = (
     pushed("known defect of upstream", "q8ta_add", "alpha taken as 1", ALPHA=lambda p: 0x3F800000),
     kernel("operands exchanged", q8ta_add, "b[index.word_idx(push, B, b_hash", "a[index.word_idx(push, B, b_hash"),
     line("scale changed", "q8ta_linear", epilogue, "int_real", "weight_scale * in_scale", "weight_scale"),
+    # what the host launches and lays out
+    hosted("weights in another order", "q8ta_conv2d_general", epilogue, "pack_weight", "transpose(1, 2, 0)",
+        "transpose(2, 1, 0)"),
+    hosted("reduction too short", "linear_dq8ca_q4gsw", linear_dq8ca_q4gsw, "launch", "K4=k // 4", "K4=k // 8"),
+    hosted("scale changed", "q8ta_quantize", qmath, "inv_scale", "np.float32(1.0) / np", "np.float32(2.0) / np"),
+    hosted("last tile missing", "q8ta_add", elementwise, "tiled", "-(-c // along_c)", "c // along_c"),
     # rounding and ranges
     line("order of the epilogue", "q8ta_add", q8ta_add, "_sum", "f32(qb - b_zp) * b_scale",
         "f32(qb) * b_scale - f32(b_zp) * b_scale"),
@@ -333,7 +360,8 @@ EDITS: tuple[Edit, ...] = (
     kernel("weights laid out for another kernel", embedding_q4gsw, "halves_place(row, d,",
         "halves_place(row ^ 4, d,"),
     kernel("scale of another group", linear_q4gsw, "k4 // push[GROUP4]", "0"),
-    kernel("order of float sums", linear_q4gsw, "lanes, columns, bits = spec[LANES]", "lanes, columns, bits = 1"),
+    hosted("order of float sums", "linear_q4gsw", linear_q4gsw, "lanes_of",
+        "else next(lanes for most, lanes in TREES if out <= most)", "else 1"),
     kernel("zero point of rows", linear_dq8ca_q4gsw, "acc -= zero * sums", "acc -= 0 * sums"),
     words("scale of rows", "linear_dq8ca_q4gsw", "the scale of the row before", scale=lambda held,
         _: np.roll(held, 1)),

@@ -11,11 +11,12 @@ import os
 import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
-from refsim.bytediff.search import launched, loaded, stored
+from refsim.bytediff.search import host, launched, loaded, stored
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.run import PLAIN_STEPS, EditSearch
@@ -120,6 +121,8 @@ def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
     def fits(row: Candidate) -> bool:
         if row.edit is not None:
             return text_of(row.edit) in like
+        if row.device is not None and row.device.place is not None:
+            return row.device.detail in like
         return row.device is not None and NUMBERS.sub("#", row.device.detail) in alike
 
     yield from filter(fits, _candidates(bench))
@@ -127,7 +130,8 @@ def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
 
 def _candidates(bench: Bench) -> Iterator[Candidate]:
     """All edits of a call but those that other calls and buffers take part in."""
-    for device in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, bench.inputs, {}, None)):
+    words = launched.edits(bench.steps, None), loaded.edits(bench.steps, bench.inputs, {}, None)
+    for device in chain(*words, host.edits(bench.steps)):
         yield Candidate(0, device=device)
     for at, step in enumerate(bench.steps):
         yield from (Candidate(at, edit) for edit in step.schema.edits)
@@ -148,6 +152,6 @@ def _told(row: Candidate) -> tuple[str, str, Place | None]:
     """The class of an edit, what it says, and its place."""
     if row.edit is None:
         assert row.device is not None
-        return row.device.name, row.device.detail, None
+        return row.device.name, row.device.detail, row.device.place
     place = place_of(row.edit, row.entry)
     return class_of(row.edit), place.edit, place

@@ -56,6 +56,8 @@ class Step:
 
     def reached(self, device: DeviceEdit | None) -> Triple:
         """How many work items there are as (z, y, x), the order in which kernels count."""
+        if device is not None and device.reached is not None:
+            return device.reached
         launch = self.launch
         x, y, z = launch.reached
         if device is not None and device.rounded:
@@ -97,7 +99,7 @@ class Produced(list[Any]):
             out = self.bench.stores(self.depth, (z, y, x))
             self.held.update(out)
             if at not in self.held:  # another item may write it now, unless none runs there
-                self.bench.missed |= self.bench.device is None or not self.bench.device.rounded
+                self.bench.missed |= self.bench.device is None or not self.bench.device.fewer
                 self.held[at] = 0
         return self.held[at]
 

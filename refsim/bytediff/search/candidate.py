@@ -19,3 +19,8 @@ class Candidate:
     edit: KernelEdit | None = None
     entry: Entry | None = None
     device: DeviceEdit | None = None
+
+    @property
+    def of_host(self) -> bool:
+        """Whether a function of the host has the edit."""
+        return self.device is not None and self.device.place is not None

@@ -1,18 +1,21 @@
 """What no line of a kernel says, as edits: of the words that it is launched with, and of the words that it reads.
 
 The kernel stays the true one. `launched` has the edits of push and specialization words, `loaded` those of buffers,
-`weights` those of weights.
+`weights` those of weights, and `host` those of the functions that make them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.plain import int32
+from refsim.bytediff.search.words import Place
+from refsim.core.launch import Triple
 
 #: (the words of a buffer, which of them, how many there are) -> what a wrong kernel finds there. The words are int32
 #: or more bits of them; which of them is one number, or an array of these.
@@ -25,8 +28,9 @@ Told = Iterator[tuple[str, str, Read]]
 class DeviceEdit:
     """A class, the edit in words, and what is otherwise: push and specialization words by name, buffers by argument.
 
-    ``rounded``: the grid is rounded down to whole workgroups. It holds for all dispatches of a call that have these
-    names, or for the one numbered ``only``.
+    ``rounded``: the grid is rounded down to whole workgroups; ``reached``: fewer work items run, (z, y, x) of them. It
+    holds for all dispatches of a call that have these names, or for the one numbered ``only``. ``place``: the line of
+    the host that has the edit, if one has.
     """
 
     name: str
@@ -36,6 +40,13 @@ class DeviceEdit:
     read: Mapping[str, Read] = field(default_factory=dict)
     only: int | None = None
     rounded: bool = False
+    reached: Triple | None = None
+    place: Place | None = None
+
+    @property
+    def fewer(self) -> bool:
+        """Whether some work items do not run."""
+        return self.rounded or self.reached is not None
 
     def holds(self, number: int) -> bool:
         """Whether it is an edit of the dispatch with this number."""
@@ -103,6 +114,13 @@ def rolled(by: int) -> Read:
     return lambda words, at, size: words[(at + by) % size]
 
 
+def of_four(which: int, by: int) -> Read:
+    """One word of each four at another place: a component of a vector."""
+    return lambda words, at, size: words[(at + by * (at % 4 == which)) % size]
+
+
+#: Which word of each four is read how far away.
+IN_FOURS = tuple(product(range(4), (1, -1, 2, -2, 3, -3, 4, -4)))
 #: (class, in words, what is found): a word's bytes in another order, or words of a block.
 IN_WORDS: tuple[tuple[str, str, Read], ...] = (
     ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),

@@ -22,6 +22,11 @@ _SWAPPED: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
     ast.Mod: (ast.FloorDiv,), ast.LShift: (ast.RShift,), ast.RShift: (ast.LShift,), ast.BitAnd: (ast.BitOr,),
     ast.BitOr: (ast.BitAnd, ast.BitXor), ast.BitXor: (ast.BitOr,), ast.Div: (ast.Mult,),
 }  # fmt: skip
+#: How strongly operators bind: what replaces one in a text may bind otherwise than what is beside it.
+_BINDS: dict[type[ast.operator], int] = {
+    ast.BitOr: 0, ast.BitXor: 1, ast.BitAnd: 2, ast.LShift: 3, ast.RShift: 3, ast.Add: 4, ast.Sub: 4, ast.Mult: 5,
+    ast.FloorDiv: 5, ast.Mod: 5, ast.Div: 5,
+}  # fmt: skip
 _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
@@ -58,6 +63,25 @@ def binary(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(call("edit_half", node), "type", 1)
         yield Alternative(call("edit_saturated16", node), "type", 2)
         yield Alternative(call("edit_wrapped16", node), "type", 2)
+
+
+def regrouped(site: KernelSite) -> Iterator[Alternative]:
+    """``a * b * c`` written as ``a + b * c``: another operator that binds otherwise, with no parentheses around it."""
+    node: ast.BinOp = site.node
+    first, op = node.left, node.op
+    if not isinstance(first, ast.BinOp) or _binds(first.op) < _binds(op):
+        return
+    a, inner, b = first.left, first.op, first.right
+    for other in _SWAPPED.get(type(inner), ()):
+        if _BINDS[other] < _binds(op):
+            yield Alternative(ast.BinOp(a, other(), ast.BinOp(b, op, node.right)), "operator")
+    for other in _SWAPPED.get(type(op), ()):
+        if _BINDS[other] > _binds(inner):
+            yield Alternative(ast.BinOp(a, inner, ast.BinOp(b, other(), node.right)), "operator")
+
+
+def _binds(op: ast.operator) -> int:
+    return _BINDS.get(type(op), 6)
 
 
 def order(site: KernelSite) -> Iterator[Alternative]:
@@ -206,7 +230,7 @@ def exchanged(site: KernelSite) -> Iterator[Alternative]:
 def index(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Subscript = site.node
     at = node.slice
-    if isinstance(at, ast.Slice):
+    if isinstance(at, ast.Slice | ast.Tuple):
         return
     yield from (
         Alternative(ast.Subscript(node.value, ast.BinOp(at, op, ast.Constant(1)), ast.Load()), "index")

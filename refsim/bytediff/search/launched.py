@@ -25,6 +25,7 @@ from refsim.ops.base.spec import Call, KernelSpec
 Changes = Mapping[str, int]
 Told = Iterator[tuple[str, str, Changes]]
 
+ANOTHER_TENSORS = "another tensor's quantization"
 _ZERO_POINT = re.compile("ZP$|ZERO")
 #: What a word counts that is no size of a tensor -> the class of a wrong count: the first pattern that fits decides.
 _COUNTS = (
@@ -132,7 +133,7 @@ def _scale(name: str, held: Changes) -> Told:
         found = "alpha ignored" if name == "ALPHA" else "scale changed"
         yield found, f"{name} taken as 1", {name: int(bits(1.0))}
         yield "scale changed", f"{name} applied twice", {name: int(bits(value * value))}
-        yield "another tensor's quantization", f"{name} taken as its inverse", {name: int(bits(1 / value))}
+        yield ANOTHER_TENSORS, f"{name} taken as its inverse", {name: int(bits(1 / value))}
 
 
 def _count(name: str, held: Changes) -> Told:
@@ -198,22 +199,21 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
         for x, y in ((a, b), (b, a)):
             same = {f"{x}_{dim}": held[f"{y}_{dim}"] for dim in "HW"}
             yield "stride or dilation", f"{y.lower()} used as {x.lower()} as well", same
-    taken = "another tensor's quantization"
     groups = (
         [each.name for each in fields if each.type is INT and _ZERO_POINT.search(each.name)],
         [each.name for each in fields if each.type is FLOAT and each.name != "ALPHA"],
     )
     for names in groups:
         for to, source in permutations(names, 2):
-            yield taken, f"{to} taken from {source}", {to: held[source]}
+            yield ANOTHER_TENSORS, f"{to} taken from {source}", {to: held[source]}
         for a, b in combinations(names, 2):
-            yield taken, f"{a} and {b} exchanged", {a: held[b], b: held[a]}
+            yield ANOTHER_TENSORS, f"{a} and {b} exchanged", {a: held[b], b: held[a]}
     tensors = _quantized(held)
     for to, source in permutations(tensors, 2):
         both = {
             f"{to}_{what}": held[f"{source}_{what}"] for what in ("ZP", "SCALE") if f"{to}_{what}" in held
         }
-        yield taken, f"{' and '.join(both)} taken from {source}", both
+        yield ANOTHER_TENSORS, f"{' and '.join(both)} taken from {source}", both
         yield "operands exchanged", f"the quantizations of {to} and {source} exchanged", {
             **both, **{f"{source}_{what}": held[f"{to}_{what}"] for what in ("ZP", "SCALE")}
         }  # fmt: skip
@@ -304,7 +304,7 @@ def _of_before(number: int, step: Step, previous: Call | None) -> Iterator[Devic
                 continue
             both = {f"{to}_{what}": theirs[f"{source}_{what}"] for what in ("ZP", "SCALE")}
             detail = f"{' and '.join(both)} taken from {source} of the call before"
-            yield DeviceEdit("another tensor's quantization", detail, both, only=number)
+            yield DeviceEdit(ANOTHER_TENSORS, detail, both, only=number)
         stale = {name: theirs[name] for name in held if theirs.get(name, held[name]) != held[name]}
         sizes = tuple(f"{tensor}_" for tensor in _tensors(op))
         numbers = {name: value for name, value in stale.items() if not name.startswith(sizes)}

@@ -13,11 +13,13 @@ import numpy as np
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import (
+    IN_FOURS,
     IN_WORDS,
     DeviceEdit,
     Read,
     Told,
     bits,
+    of_four,
     real,
     rolled,
     words_of,
@@ -73,7 +75,7 @@ def edits(
         if held[name] is held[other]:
             words = held[other].call.words(other)
             read = words_of(words)
-            yield DeviceEdit(_misplaced(name), f"{name} read from the words of {other}", read={name: read})
+            yield DeviceEdit(misplaced(name), f"{name} read from the words of {other}", read={name: read})
     for before in () if previous is None else steps_of(previous):
         stale = {
             name: words_of(before.call.words(name))
@@ -100,11 +102,17 @@ def _buffers(steps: list[Step]) -> list[tuple[int, str, Arg, str]]:
     return found
 
 
+def constants(step: Step) -> list[tuple[str, Arg, str]]:
+    """(name of the buffer, argument, what its words hold) of the constants of a dispatch."""
+    return [(name, arg, holds) for _, name, arg, holds in _buffers([step]) if arg.kind is Kind.CONST]
+
+
 def _kind(dtype: Any) -> str:
     return {"int8": BYTES, "uint8": BYTES, "float32": REAL}.get(np.dtype(dtype).name, WHOLE)
 
 
-def _misplaced(name: str) -> str:
+def misplaced(name: str) -> str:
+    """The class of a constant's numbers that are those of other channels."""
     return _PER_CHANNEL.get(name, _MISPLACED)[0]
 
 
@@ -120,12 +128,14 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
     if arg.name == "weight_sums":
         yield from _sums(step)
     if arg.kind is Kind.CONST and arg.name != "weight":
-        yield from _constants(arg.name, holds, 0 if step.call.op.int4 is None else step.call.out.shape[-1])
+        yield from _per_channel(arg.name, holds, 0 if step.call.op.int4 is None else step.call.out.shape[-1])
     elif arg.kind is Kind.INPUT:
         yield from _rows(step, arg, holds)
         yield from _shares(step, arg, holds)
         near = "input read at a neighbour"
         yield from ((near, f"read {by:+d} word away", rolled(by)) for by in (1, -1, 4, -4))
+        for which, by in IN_FOURS:
+            yield near, f"word {which} of each four read {by:+d} away", of_four(which, by)
         yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
 
 
@@ -196,7 +206,7 @@ def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]
 # --- constants for each channel, inputs for each row --------------------------------------------------------
 
 
-def _constants(name: str, holds: str, group: int = 0) -> Told:
+def _per_channel(name: str, holds: str, group: int = 0) -> Told:
     """One number for each channel; with a ``group`` for each of so many channels, and so for each group of them."""
     misplaced, none = _PER_CHANNEL.get(name, _MISPLACED)
     if group and name == "weight_sums":
@@ -310,4 +320,4 @@ def _heard(kept: np.ndarray, each: int) -> Read:
 def _rows(step: Step, arg: Arg, holds: str) -> Told:
     """An input with one number for each row, such as its scale."""
     if arg.name in _PER_CHANNEL:
-        yield from _constants(arg.name, holds)
+        yield from _per_channel(arg.name, holds)

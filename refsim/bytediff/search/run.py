@@ -15,7 +15,7 @@ from operator import index
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence
-from refsim.bytediff.search import launched, loaded
+from refsim.bytediff.search import host, launched, loaded
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import DeviceEdit
@@ -133,6 +133,7 @@ class EditSearch:
                     self._try(candidate)
             self.bench.choose(at)
         same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
+        same.sort(key=lambda row: row.of_host)  # of lines that give the same, a kernel's is told first
         if same:
             yield from self._predicted(same[:1], tuple(same[1:]))
             return
@@ -150,6 +151,7 @@ class EditSearch:
         previous = None if self.ev.previous is None else self.ev.previous.call
         yield from launched.edits(self.bench.steps, previous)
         yield from loaded.edits(self.bench.steps, self.bench.inputs, self.ev.others, previous)
+        yield from host.edits(self.bench.steps)
 
     def _choose(self, row: Candidate) -> None:
         self.bench.choose(row.step, row.edit, row.entry, row.device)

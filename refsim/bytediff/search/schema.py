@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -77,9 +77,11 @@ class Copy:
         if isinstance(tree.body[0], ast.Expr) and isinstance(tree.body[0].value, ast.Constant):
             del tree.body[0]
         tree.decorator_list, tree.returns, tree.name = [], None, self.name
-        for argument in tree.args.args:
+        given = tree.args
+        for argument in (*given.args, *given.kwonlyargs):
             argument.annotation = None
-        self.tree = _Resolve(self).visit(tree)
+        given.defaults, given.kw_defaults = [], [None] * len(given.kwonlyargs)
+        self.tree = _Resolve(self, tree).visit(tree)
         self.schema.find_edits(self)
 
     def code(self, way: str) -> CodeType:
@@ -89,13 +91,19 @@ class Copy:
             self.codes[way] = compiled(tree, self.name)
         return self.codes[way]
 
+    def made(self, way: str, space: dict[str, Any]) -> FunctionType:
+        """The function in a namespace."""
+        made = FunctionType(self.code(way), space, self.name, self.function.__defaults__)
+        made.__kwdefaults__ = self.function.__kwdefaults__
+        return made
+
     @cached_property
     def kept(self) -> Callable[..., Any] | None:
         """The right function with its results kept, if it computes whole numbers alone: sums repeat them."""
         arguments = {argument.arg for argument in self.tree.args.args}
         if self.function.__module__ not in _WHOLE or "meta" in arguments:
             return None
-        return lru_cache(MOST_KEPT, typed=True)(FunctionType(self.code("plain"), self.schema.namespace))
+        return lru_cache(MOST_KEPT, typed=True)(self.made("plain", self.schema.namespace))
 
     @cached_property
     def reach(self) -> frozenset[Copy]:
@@ -115,10 +123,12 @@ class Entry:
 
 
 class KernelSchema:
-    """All copies and edits of one kernel."""
+    """All copies and edits of one kernel, which runs on single numbers, or of a function of the ``host``."""
 
-    def __init__(self, kernel: Any, rows: Any) -> None:
-        self.names = Names(rows)
+    def __init__(self, kernel: Any, rows: Any, host: bool = False) -> None:
+        self.names, self.host = Names(rows), host
+        #: What stands for functions that are not edited.
+        self.rest, self.leaves = ("plain", {}) if host else ("kept", LEAVES)
         self.copies: dict[FunctionType, Copy] = {}
         self.edits: list[KernelEdit] = []
         self.left = [0]
@@ -127,14 +137,15 @@ class KernelSchema:
         self.places = 0
         self._selected: list[tuple[dict[str, Any], Copy]] = []
         self.namespace: dict[str, Any] = {
-            "np": Scalars, **ADDED, "_edit": -1, "_left": self.left, "_watch": self._watch, "_Endless": EndlessError,
+            "np": np if host else Scalars, **ADDED, "_edit": -1, "_left": self.left, "_watch": self._watch,
+            "_Endless": EndlessError,
         }  # fmt: skip
         self.entries: list[Entry] = []
         self.top: FunctionType = getattr(kernel, "py_func", kernel)
         self.kernel = self.copy_of(self.top)
         #: Of each entry: the same namespace, with functions of its own.
         self.spaces = {entry: dict(self.namespace) for entry in self.entries}
-        self._all("kept")
+        self._all(self.rest)
 
     def copy_of(self, function: FunctionType) -> Copy:
         """The copy of a function, made at first."""
@@ -160,7 +171,7 @@ class KernelSchema:
 
     def _put(self, space: dict[str, Any], copy: Copy, way: str) -> None:
         kept = copy.kept if way == "kept" else None
-        space[copy.name] = kept or FunctionType(copy.code("plain" if way == "kept" else way), space)
+        space[copy.name] = kept or copy.made("plain" if way == "kept" else way, space)
         for entry, own in self.spaces.items():
             if own is space and entry.copy is copy:
                 self.namespace[entry.name] = space[copy.name]
@@ -173,13 +184,14 @@ class KernelSchema:
     def select(self, edit: KernelEdit | None, entry: Entry | None = None) -> None:
         """Let the kernel have one edit, everywhere or where one entry leads to it; or none."""
         for space, copy in self._selected:
-            self._put(space, copy, "kept")
+            self._put(space, copy, self.rest)
             space["_edit"] = -1
         self._selected = []
         if edit is None:
             return
         spaces = [self.spaces[entry]] if entry is not None else [self.namespace, *self.spaces.values()]
-        callers = [copy for copy in self.copies.values() if copy.kept and edit.copy in copy.reach]
+        copies = () if self.host else self.copies.values()
+        callers = [copy for copy in copies if copy.kept and edit.copy in copy.reach]
         self._selected = [
             (space, copy) for space in spaces for copy in {edit.copy: 0, **dict.fromkeys(callers)}
         ]
@@ -194,7 +206,7 @@ class KernelSchema:
 
     def watching(self, on: bool) -> None:
         """Let all functions tell which places they reach, or none."""
-        self._all("watch" if on else "kept")
+        self._all("watch" if on else self.rest)
 
     def alone(self, edit: KernelEdit) -> list[Entry]:
         """The entries through which an edit may be made alone: there are other ways to its function as well."""
@@ -275,10 +287,13 @@ def schema_of(op: str) -> KernelSchema:
 class _Resolve(ast.NodeTransformer):
     """Names of other modules become names of the schema's namespace; NumPy's functions stay."""
 
-    def __init__(self, copy: Copy) -> None:
+    def __init__(self, copy: Copy, tree: ast.FunctionDef) -> None:
         self.copy, self.names = copy, copy.schema.names
         code = copy.function.__code__
-        self.own = {*code.co_varnames, *code.co_cellvars}
+        stored = (
+            node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+        )
+        self.own = {*code.co_varnames, *code.co_cellvars, *(node.id for node in stored)}
 
     def value(self, node: ast.AST) -> Any:
         """What a name of the function's module or of one that it imports is; None if it is neither."""
@@ -289,18 +304,22 @@ class _Resolve(ast.NodeTransformer):
             return None if base is None or base is np else getattr(base, node.attr, None)
         return None
 
+    def called(self, function: Any, text: str) -> ast.Name:
+        """The name of the copy of a function, which an author calls ``text``."""
+        copy = self.copy.schema.copy_of(function)
+        self.copy.calls.append(copy)
+        self.names.texts[copy.name] = text
+        return ast.Name(copy.name, ast.Load())
+
     def resolved(self, node: ast.AST) -> ast.AST | None:
         value = self.value(node)
         if value is None or value is np or isinstance(value, ModuleType):
             return None
-        text = ast.unparse(node)
+        text, leaves = ast.unparse(node), self.copy.schema.leaves
         if isinstance(value, FunctionType):
-            if value not in LEAVES and value.__module__.startswith("refsim."):
-                called = self.copy.schema.copy_of(value)
-                self.copy.calls.append(called)
-                self.names.texts[called.name] = text
-                return ast.copy_location(ast.Name(called.name, ast.Load()), node)
-            name = self.names.of(text, value, LEAVES.get(value, value))
+            if value not in leaves and value.__module__.startswith("refsim.") and not value.__closure__:
+                return ast.copy_location(self.called(value, text), node)
+            name = self.names.of(text, value, leaves.get(value, value))
         else:
             name = self.names.of(text, value)
         return ast.copy_location(ast.Name(name, ast.Load()), node)
@@ -308,6 +327,11 @@ class _Resolve(ast.NodeTransformer):
     def visit_Call(self, node: ast.Call) -> ast.AST:
         function = self.value(node.func)
         schema = self.copy.schema
+        if schema.host and isinstance(function, MethodType) and isinstance(node.func, ast.Attribute):
+            node.args.insert(0, node.func.value)
+            node.func = ast.copy_location(self.called(function.__func__, ast.unparse(node.func)), node.func)
+            node.args = [self.visit(arg) for arg in node.args]
+            return node
         if self.copy.function is schema.top and getattr(function, "__module__", "") == index.__name__:
             entry = f"{ast.unparse(node.func).replace('.', '_')}__e{len(schema.entries)}"
             text = ast.unparse(node)

@@ -18,6 +18,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     ((ast.BinOp, ast.Tuple), calls.lanes_alike),
     (ast.BinOp, expressions.order),
     (ast.BinOp, expressions.binary),
+    (ast.BinOp, expressions.regrouped),
     (ast.Compare, expressions.compare),
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),

@@ -55,6 +55,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("scaled", "", "", "bias changed"),
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
     ("fused", "", "", "fused multiply-add"),
+    ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
     ("total", "", "", "sums of 16 bits"),
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
@@ -70,7 +71,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("call", "round_half", "", "truncation"),
     ("call", "", "trunc|floor|ceil", "truncation"),
     ("call", "to_int8|bounded", "clamp|bounded", "no clamp"),
-    ("", "to_int8|bounded|clamp", r"low|high|least|most|127|128|QMIN|QMAX|LEAST|MOST", "clamp bounds"),
+    ("", "to_int8|bound|clamp", r"low|high|least|most|127|128|QMIN|QMAX|LEAST|MOST", "clamp bounds"),
     ("call", "", "bounded", "no clamp"),
     ("", "to_int32", "", "conversion out of range"),
     ("order", "", "", "order of the epilogue"),
@@ -93,8 +94,8 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "lane|insert|dot4", "", "lanes exchanged"),
     ("values", "", r"\ba[0-3]\b", "lanes exchanged"),
     ("", "index|block|coord|buf_idx|word_idx|inner|outer|_along|inside|intra|tile_word|word_number", "", "address"),
-    ("", "", r"weight|\bat\b|all_o", "weights read at another stride"),
-    ("", "", r"x_words|source|channel_step|k_step|word_idx|buf_idx", "address"),
+    ("", "", r"weight|all_o", "weights read at another stride"),
+    ("", "", r"\bat\b|x_words|source|channel_step|k_step|word_idx|buf_idx", "address"),
     ("name arguments", "", r"\b[whcn]\b|\b[ko][whc]\b", "one coordinate for another"),
 )  # fmt: skip
 
@@ -114,6 +115,8 @@ _WORDS = re.compile(r"push\[[^\]]+\]|\b[A-Z][A-Z0-9]*_[A-Z0-9_]+\b")
 
 def _shader_line(edit: KernelEdit) -> str:
     """The line of the operator's shader that reads the words of the edited statement; "" if it is not one line."""
+    if edit.copy.schema.host:
+        return ""
     asked = set(_WORDS.findall(_statement(edit)))
     near = set(_WORDS.findall(edit.copy.schema.names.text(edit.old)))
     found = [
