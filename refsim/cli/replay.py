@@ -187,7 +187,6 @@ def command(
             stored.expected if rule is None else bound.call.expected(bound.inputs),
             raw_buffer(actual, desc.shape, actual_layout or desc.layout, remark),
             call=bound,
-            search=None if rule is None else 0,
             others=raw_files(others),
             profile=profile,
             device=not all_bytes,

@@ -8,6 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from refsim.bytediff.search.bench import Bench
+from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.device import DeviceEdit
+from refsim.bytediff.search.whole import predicted
 from refsim.core.errors import ParameterError
 from refsim.golden.named import open_case
 from refsim.ops.base.binding import ruled
@@ -44,11 +48,10 @@ def kernel(bug: str = "") -> np.ndarray:
     return np.clip(whole, -127, 127).astype(np.int8)
 
 
-def replay(refsim: Any, path: Path, values: np.ndarray, *more: str) -> Any:
+def replay(refsim: Any, path: Path, values: np.ndarray, *more: str, search: int = 0) -> Any:
     path.write_bytes(fours(values))
-    return refsim(
-        "replay", CASE, "--actual", path, "--actual-layout", "NC4HW4", "--search", "0", "--json", *more
-    )
+    given = ("--actual", path, "--actual-layout", "NC4HW4", "--search", str(search))
+    return refsim("replay", CASE, *given, "--json", *more)
 
 
 def test_a_right_kernel_is_right_by_its_own_rule(tmp_path: Path, refsim) -> None:
@@ -59,13 +62,26 @@ def test_a_right_kernel_is_right_by_its_own_rule(tmp_path: Path, refsim) -> None
     assert replay(refsim, tmp_path / "a.bin", open_case(CASE).expected.unpack(), "--rule", "ncnn").status == 1
 
 
-@pytest.mark.xfail(reason="no edit is searched for under a rule of another library", strict=True)
+@pytest.mark.search(10)
 def test_a_bug_is_named_under_that_rule(tmp_path: Path, refsim) -> None:
     """The last of nine channels is the last word of channels."""
-    found = replay(refsim, tmp_path / "a.bin", kernel("last channel"), "--rule", "ncnn")
+    found = replay(refsim, tmp_path / "a.bin", kernel("last channel"), "--rule", "ncnn", search=10)
     assert found.status == 1 and found.json["report"]["layout"] == "NC4HW4"
-    cause = found.json["report"]["causes"][0]
-    assert cause["exact"] and cause["name"] == "reduction too short"
+    first, second = found.json["report"]["causes"][:2]
+    assert first["exact"] and second["exact"] and second["name"] == "reduction too short"
+    assert first["place"]["file"] == "refsim/ops/q8ta_conv2d_pw.py"
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("case", [CASE, "q8ta_linear/0017", "q8ta_conv2d_dw/0035"])
+def test_an_edited_kernel_starts_from_the_rule(case: str, rule: str) -> None:
+    """Without an edit it gives what the definition gives under the rule, in plain Python and compiled."""
+    bound = ruled(open_case(case).bound, rule)
+    bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+    right = bound.call.expected(bound.inputs).words
+    for limit in (1 << 40, -1):
+        made = predicted(bench, Candidate(0, device=DeviceEdit("", "")), (0,), right, limit)
+        assert made is not None and np.array_equal(made, right)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,8 @@ class Step:
 
     @property
     def schema(self) -> KernelSchema:
-        return schema_of(self.launch.shader)
+        rule = self.call.target.rule
+        return schema_of(self.launch.shader, rule, 0.0 if rule is None else self.call.params.out_scale)
 
     def reached(self, device: DeviceEdit | None) -> Triple:
         """How many work items there are as (z, y, x), the order in which kernels count."""

@@ -10,25 +10,31 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.plain import ADDED, LEAVES, Scalars
 from refsim.bytediff.search.rewrite import Rewrite, compiled
+from refsim.bytediff.search.ruled import function_of
 from refsim.bytediff.search.site import Alternative, Names
 from refsim.bytediff.search.sites import alternatives
 from refsim.core import index, jit
+from refsim.ops.base.epilogue import FORMULAS
 from refsim.ops.base.registry import kernel_of
+from refsim.ops.base.requantization import Requantization
 
 ROOT = Path(__file__).parents[3]
 #: Modules whose functions compute whole numbers from whole numbers, and how many results of each are kept.
 _WHOLE, MOST_KEPT = ("refsim.core.lanes", "refsim.core.index", "refsim.ops.base.int4"), 1 << 15
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+#: How many kernels are kept with all their edits: one for each operator, and for each rule and scale.
+MOST_SCHEMAS = 64
 #: How many kernels with an edit are kept compiled: the next wrong buffer may be due to the same edit.
 MOST_BUILT = 16
 
@@ -123,10 +129,15 @@ class Entry:
 
 
 class KernelSchema:
-    """All copies and edits of one kernel, which runs on single numbers, or of a function of the ``host``."""
+    """All copies and edits of one kernel, which runs on single numbers, or of a function of the ``host``.
 
-    def __init__(self, kernel: Any, rows: Any, host: bool = False) -> None:
-        self.names, self.host = Names(rows), host
+    ``instead``: what stands for functions that the kernel calls.
+    """
+
+    def __init__(
+        self, kernel: Any, rows: Any, host: bool = False, instead: Mapping[Any, Any] = MappingProxyType({})
+    ) -> None:
+        self.names, self.host, self.instead = Names(rows), host, instead
         #: What stands for functions that are not edited.
         self.rest, self.leaves = ("plain", {}) if host else ("kept", LEAVES)
         self.copies: dict[FunctionType, Copy] = {}
@@ -149,6 +160,7 @@ class KernelSchema:
 
     def copy_of(self, function: FunctionType) -> Copy:
         """The copy of a function, made at first."""
+        function = self.instead.get(function, function)
         if function not in self.copies:
             self.copies[function] = Copy(self, f"{function.__name__}__f{len(self.copies)}", function)
             self.copies[function].read()
@@ -273,15 +285,22 @@ class KernelSchema:
         return edit.copy in copies and (entry is None or entry.name in names)
 
     def _callers(self, copy: Copy, top: Copy) -> list[Copy]:
-        """A function and those through which another calls it, the innermost first."""
-        return sorted((at for at in top.reach if copy in at.reach), key=lambda at: len(at.reach))
+        """A function and those through which another calls it, the innermost first; those that call others instead."""
+        remade = {
+            copy,
+            *(self.copies[function] for function in self.instead.values() if function in self.copies),
+        }
+        return sorted((at for at in top.reach if remade & at.reach), key=lambda at: len(at.reach))
 
 
-@cache
-def schema_of(op: str) -> KernelSchema:
-    """The schema of an operator's kernel."""
+@lru_cache(MOST_SCHEMAS)
+def schema_of(op: str, rule: Requantization | None = None, out_scale: float = 0.0) -> KernelSchema:
+    """The schema of an operator's kernel, which may requantize by another library's rule."""
     kernel = kernel_of(op)
-    return KernelSchema(kernel.run, (kernel.push, kernel.spec))
+    instead = {}
+    if rule is not None:
+        instead = dict.fromkeys(FORMULAS.values(), function_of(rule, out_scale))
+    return KernelSchema(kernel.run, (kernel.push, kernel.spec), instead=instead)
 
 
 class _Resolve(ast.NodeTransformer):

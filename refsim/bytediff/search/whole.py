@@ -50,7 +50,7 @@ def _run(
         }
     reached = step.reached(device if edited else None)
     launch = reached, *bench.launched(at, device)
-    if not edited:
+    if not edited and not step.schema.instead:
         return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
         if bench.cost <= limit:

@@ -63,12 +63,12 @@ class Requantization:
 
     def __post_init__(self) -> None:
         one = {name: np.float32(1) for name in NAMES}
-        self._value(_tree(self.text), one, False)
+        self._value(tree_of(self.text), one, False)
 
     def __call__(self, relu: bool, **given: Any) -> np.ndarray:
         """int8 output. ParameterError where the rule gives other values."""
         with np.errstate(all="ignore"):
-            found = np.asarray(self._value(_tree(self.text), given, relu))
+            found = np.asarray(self._value(tree_of(self.text), given, relu))
         wrong = ~((found >= QMIN) & (found <= QMAX) & (found == np.rint(found)))
         if wrong.any():
             need = f"whole numbers from {QMIN} to {QMAX}: round and clamp"
@@ -103,7 +103,8 @@ def requantization(text: str) -> Requantization:
     return Requantization(RULES.get(text, text))
 
 
-def _tree(text: str) -> ast.expr:
+def tree_of(text: str) -> ast.expr:
+    """The expression of a rule. ParameterError for what is none."""
     if len(text) > MOST_CHARACTERS:
         got = f"{len(text)} characters"
         raise ParameterError(f"{text[:20]!r}...", "too long", got=got, need=f"<= {MOST_CHARACTERS}")
