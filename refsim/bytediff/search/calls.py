@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import permutations
+from itertools import combinations, permutations
 
 from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, similar, times
 
@@ -21,6 +21,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
 #: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
 _EXCHANGED = {
     "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
+    **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
 }  # fmt: skip
 
 #: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.

@@ -119,8 +119,13 @@ def of_four(which: int, by: int) -> Read:
     return lambda words, at, size: words[(at + by * (at % 4 == which)) % size]
 
 
-#: Which word of each four is read how far away.
-IN_FOURS = tuple(product(range(4), (1, -1, 2, -2, 3, -3, 4, -4)))
+def apart(by: int) -> Read:
+    """The words of each four so far from each other: the components of a vector that is read one by one."""
+    return lambda words, at, size: words[(at + (by - 1) * (at % 4)) % size]
+
+
+#: Which word of each four is read how far away, and how far from each other all four are.
+IN_FOURS, APART = tuple(product(range(4), (1, -1, 2, -2, 3, -3, 4, -4))), (0, -1, 2, 3, 4, 5, 8)
 #: (class, in words, what is found): a word's bytes in another order, or words of a block.
 IN_WORDS: tuple[tuple[str, str, Read], ...] = (
     ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),

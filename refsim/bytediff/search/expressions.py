@@ -147,6 +147,12 @@ def constant(site: KernelSite) -> Iterator[Alternative]:
     )
 
 
+def kind(site: KernelSite) -> Iterator[Alternative]:
+    """Twice as many bits for floats."""
+    if ast.unparse(site.node) == "np.float32":
+        yield Alternative(ast.parse("np.float64", mode="eval").body, "type")
+
+
 def name(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Name = site.node
     text = site.names.texts.get(node.id)

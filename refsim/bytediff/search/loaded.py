@@ -13,11 +13,13 @@ import numpy as np
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import (
+    APART,
     IN_FOURS,
     IN_WORDS,
     DeviceEdit,
     Read,
     Told,
+    apart,
     bits,
     of_four,
     real,
@@ -136,6 +138,10 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
         yield from ((near, f"read {by:+d} word away", rolled(by)) for by in (1, -1, 4, -4))
         for which, by in IN_FOURS:
             yield near, f"word {which} of each four read {by:+d} away", of_four(which, by)
+        strides = dict.fromkeys((*APART, *step.call.descs[arg.name].strides_whcn))
+        yield from (
+            (near, f"read with the words of each four {by} apart", apart(by)) for by in strides if by != 1
+        )
         yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
 
 

@@ -23,6 +23,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),
     (ast.Name, expressions.name),
+    (ast.Attribute, expressions.kind),
     (ast.Call, calls.called),
     (ast.Call, calls.arguments),
     (ast.Tuple, expressions.exchanged),

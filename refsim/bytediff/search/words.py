@@ -65,7 +65,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("squared", "", "", "products miscounted"),
     ("name", "", r"^(q?a q?b|qa|qb)$", "operands exchanged"),
     ("name", "", r"(?i)^\w+_(zp|scale) \w+_\1$", "another tensor's quantization"),
-    ("type", "", "half", "another precision"),
+    ("type", "", "half|float64", "another precision"),
     ("type", "", "16", "sums of 16 bits"),
     ("call", "", "half_up|half_away", "tie rule"),
     ("call", "round_half", "", "truncation"),
