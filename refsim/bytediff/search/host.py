@@ -38,6 +38,8 @@ _OF_KERNELS = (
 )
 #: A function of the host takes no more steps of loops.
 MOST_STEPS = 100_000
+#: Larger constants are not laid out otherwise: a wrong host may take many times the room, and each edit takes its time.
+MOST_WORDS = 1 << 18
 
 
 def edits(steps: list[Step]) -> Iterator[DeviceEdit]:
@@ -115,6 +117,8 @@ def _constants(number: int, step: Step) -> Iterator[DeviceEdit]:
     call = step.call
     for name, arg, holds in constants(step):
         right, seen = call.words(arg.name), set[bytes]()
+        if right.size > MOST_WORDS:
+            continue
         found = {BYTES: "weights in another order", NIBBLES: NIBBLES_WRONG}.get(holds) or misplaced(name)
         for edit, made in _made(call.op.prepack, call, arg.name, call.consts[arg.name]):
             if not isinstance(made, np.ndarray) or made.dtype.itemsize != 4 or np.array_equal(made, right):
