@@ -164,8 +164,7 @@ def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Ri
     A region where a cause holds was read off these bytes: it is as good as fitted. Causes by one edit are one.
     """
     exact = [cause for cause in causes[:MOST_CAUSES] if cause.exact]
-    edits = [cause.place and cause.place.edit for cause in exact]
-    exact = [cause for at, cause in enumerate(exact) if edits[at] is None or edits.index(edits[at]) == at]
+    exact = [cause for at, cause in enumerate(exact) if not any(_same_edit(cause, one) for one in exact[:at])]
     if any(cause.observed for cause in exact):
         return None
     counts = {row.name: row.exact for row in found}
@@ -179,6 +178,13 @@ def rivals(op: str, causes: Sequence[Cause], found: Sequence[Agreed] = ()) -> Ri
         for wanted in (True, False)
     )
     return None if len(first) < 2 else Rivals(op, first, behind)
+
+
+def _same_edit(one: Cause, other: Cause) -> bool:
+    """Whether two causes are one edit in two ways: what one of them says is the other's line."""
+    if one.place is None or other.place is None or one.place.edit != other.place.edit:
+        return False
+    return one.place.edit in (one.detail, other.detail)
 
 
 def apart(
