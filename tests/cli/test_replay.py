@@ -168,6 +168,7 @@ def test_compare_two_executors(mixed, refsim) -> None:
     assert len(done.json["buffers"]) == 14 and all(row["different"] == 0 for row in done.json["buffers"])
 
 
+@pytest.mark.search(2)
 def test_compare_names_the_first_buffer_that_differs(mixed, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     honest = EmulatedExecutor.run
 
