@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from typing import Any
 
@@ -76,6 +77,18 @@ def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch
     without, told = (diff(right, given, call=other, like=[found] * like).causes for like in (0, 1))
     assert not any(cause.exact and cause.name == first.name for cause in without)
     assert told[0].exact and told[0].name == first.name
+
+
+def test_threads_search_one_after_the_other() -> None:
+    """Copies of a kernel hold the edit that is tried."""
+    edit = next(edit for edit in EDITS if edit.op == "q8ta_relu")
+    bound, actual = edit.shown()
+
+    def told(_: int) -> tuple[Cause, ...]:
+        return diff(bound.call.expected(bound.inputs), actual, call=bound, search=1).causes
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(told, range(4))) == {told(0)}
 
 
 @pytest.mark.parametrize(

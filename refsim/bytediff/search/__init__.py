@@ -12,6 +12,7 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
+from threading import RLock
 
 import numpy as np
 
@@ -41,6 +42,8 @@ def allowed() -> float:
     return found
 
 
+#: The copies of a kernel hold the edit that is tried: one search runs at a time, whatever threads ask for.
+_ALONE = RLock()
 #: Numbers in the words of an edit.
 NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
 #: Of classes with the same bytes these are told first, and these last: the one is likely, the other says least.
@@ -79,7 +82,7 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
     """
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
-    with np.errstate(all="ignore"):
+    with _ALONE, np.errstate(all="ignore"):
         search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, like))
         survivors = list(search.survivors())
     counted = compared(ev)
@@ -103,12 +106,10 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
     for prediction in stored.predictions(ev):
         if (prediction.name, prediction.detail) == (name, detail):
             return None if prediction.fitted or prediction.inferred else prediction.cells
-    bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()})
-    row = next((row for row in _candidates(bench) if _says(row, name, detail)), None)
-    if row is None:
-        return None
-    with np.errstate(all="ignore"):
-        words = predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
+    with _ALONE, np.errstate(all="ignore"):
+        bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()})
+        row = next((row for row in _candidates(bench) if _says(row, name, detail)), None)
+        words = None if row is None else predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
     return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
 
 
