@@ -72,7 +72,14 @@ def test_a_bug_is_named_under_that_rule(tmp_path: Path, refsim) -> None:
     assert first["place"]["file"] == "refsim/ops/q8ta_conv2d_pw.py"
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "rule",
+    [
+        *RULES,
+        "clamp(trunc(round_up(relu(acc * sw) * sx) / so + bias / so) + zp, -128, 127)",
+        "clamp(clamp(round_even(acc * (sw * sx) / so), -1e999, 1e999) + zp, -128, 127)",
+    ],
+)
 @pytest.mark.parametrize("case", [CASE, "q8ta_linear/0017", "q8ta_conv2d_dw/0035"])
 def test_an_edited_kernel_starts_from_the_rule(case: str, rule: str) -> None:
     """Without an edit it gives what the definition gives under the rule, in plain Python and compiled."""

@@ -53,7 +53,9 @@ def _written(node: ast.expr) -> tuple[str, bool]:
     """An expression of a rule as a kernel's, and whether it is a whole number."""
     match node:
         case ast.Constant(value=value):
-            return (repr(value), True) if isinstance(value, int) else (f"f32({value!r})", False)
+            if isinstance(value, int):
+                return repr(value), True
+            return ("f32(np.inf)" if repr(value) == "inf" else f"f32({value!r})"), False
         case ast.Name(id=name):
             return _NAMES[name], name in _WHOLE
         case ast.UnaryOp(operand=operand):
