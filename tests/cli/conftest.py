@@ -46,6 +46,11 @@ class Done:
         assert all(line.startswith("try: refsim ") for line in hints) and "Traceback" not in self.err
         assert match in f"{first}\n"
 
+    @property
+    def hints(self) -> list[list[str]]:
+        """The words behind refsim of each command that an error proposes."""
+        return [shlex.split(line)[2:] for line in self.err.splitlines() if line.startswith("try: refsim ")]
+
 
 Run = Callable[..., Done]
 
@@ -68,11 +73,11 @@ def accepted(words: list[str]) -> None:
 
 @pytest.fixture
 def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run ``refsim`` with these arguments."""
+    """Run ``refsim`` with these arguments, of which the first may be a whole command line."""
 
-    def run(*arguments: object) -> Done:
+    def run(line: object = "", *more: object) -> Done:
         capsys.readouterr()
-        status = main([str(a) for a in arguments])
+        status = main([*shlex.split(str(line)), *map(str, more)])
         captured = capsys.readouterr()
         if (line := RERUN.search(captured.err)) is not None:
             accepted(shlex.split(line[1].replace("\\\n", "")))
@@ -84,6 +89,31 @@ def refsim(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture(scope="session")
 def models() -> Path:
     return MODELS
+
+
+@pytest.fixture(scope="session")
+def head(models: Path) -> str:
+    """A small model with its inputs, as words of a command line."""
+    return f"{models}/linear_head.pte -i {models}/linear_head.io.npz"
+
+
+@pytest.fixture(scope="session")
+def mixed(models: Path) -> str:
+    return f"{models}/mixed_ops.pte -i {models}/mixed_ops.io.npz"
+
+
+@pytest.fixture(scope="session")
+def _dump(head: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run") / "dump"
+    assert main(f"run {head} --dump . {folder}".split()) == 0
+    return folder
+
+
+@pytest.fixture
+def dump(_dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A right dump of that model in this folder: v17 -> v20 -> v24 -> v28 -> v31; v20 and v24 have one shape."""
+    monkeypatch.chdir(tmp_path)
+    return Path(shutil.copytree(_dump, "dump"))
 
 
 @pytest.fixture(scope="session")

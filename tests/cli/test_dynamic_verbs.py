@@ -221,11 +221,6 @@ def test_a_sequence_of_shapes(refsim, tmp_path: Path) -> None:
     assert found.status == 1 and all(step["stopped"] for step in found.json["sequence"])
 
 
-@pytest.mark.parametrize("more", [["--sequence"], ["in.npz"], ["--sequence", "in.npz", "--random", "1"]])
-def test_a_sequence_takes_files_alone(refsim, more: list[str]) -> None:
-    assert refsim("run", FCN, *more).status == 2
-
-
 def test_a_run_says_what_the_runtime_gets_wrong(refsim, tmp_path: Path) -> None:
     for name, number, what in (("clone_branch", 1, ["aten.clone"]), ("fcn_add", 1, []), ("attn_da4w", 1, [])):
         given = saved(tmp_path, Shape(name, number))

@@ -101,22 +101,6 @@ def test_a_program_that_is_like_an_exposed_one_is_none(models: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (("--value", "nothing"), "--value: no such value; got 'nothing'"),
-        (("--value", "["), "not a regular expression"),
-        (("--share", "--fill", "0x5A"), "a fill writes memory that other values share"),
-        (("--fill", "300"), "not a byte to fill with; got 300"),
-        (("--fill", "five"), "'five' is not a byte"),
-        (("--chunk", "0"), "0 is no whole number from 1 on"),
-    ],
-)
-def test_refusals_write_nothing(refsim, models: Path, tmp_path: Path, options, match: str) -> None:
-    refsim("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", *options).refused(match)
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
     ("options", "fill", "way"),
     [((), 0x5A, "words"), (("--fill", "none"), None, "words"), (("--fill", "0"), 0, "words"),
      (("--share",), None, "words"), (("--as", "values"), None, "values")],

@@ -64,7 +64,3 @@ def test_a_case_is_shown(verb: tuple[str, ...], refsim) -> None:
     done = refsim(*verb, "q8ta_conv2d_pw/258")
     assert done.status == 0 and "run it: refsim replay q8ta_conv2d_pw/258" in done.out
     refsim(*verb, "q8ta_conv2d_pw/99999").refused("no such case")
-
-
-def test_inspect_of_a_case_takes_no_options_of_a_file(refsim) -> None:
-    refsim("inspect", "q8ta_relu/1", "--plan").refused("is a case, which takes no options")

@@ -74,14 +74,3 @@ def test_a_route_that_no_case_takes_is_a_hole(table: route_coverage.RouteTable) 
             assert (taken >= 20) is route_coverage.has(isa, route), (isa.name, route, taken)
     left = Counter({key: n for key, n in table.found.items() if key[1] != "amx"})
     assert len(route_coverage.RouteTable(table.routes, left).holes()) == len(route_coverage.WANTED["amx"])
-
-
-def test_export_says_which_layouts_there_are(refsim, tmp_path: Path) -> None:
-    """A layout that an operator does not have, at any size, and beside another one that has it."""
-    given = ("golden", "export", "--pte", tmp_path / "pte")
-    refsim(*given, "q8ta_linear", "--layout", "4W4C").refused(
-        "golden export: no case of q8ta_linear has such a layout; got 4W4C, need 4H4W"
-    )
-    done = refsim(*given, "q8ta_linear", "q8ta_linear_gemv", "--layout", "4C", "--size", "large")
-    done.refused("no case of q8ta_linear, q8ta_linear_gemv has such a layout; got 4C, need 4H4W, 4W")
-    assert not (tmp_path / "pte").exists()

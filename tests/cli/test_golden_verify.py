@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import pytest
-from examples import BINARY, LINEAR, UNARY
+from examples import LINEAR, UNARY
 
 from refsim.bytediff import Cause
 from refsim.core.errors import DeviceError, ParameterError
@@ -54,11 +54,6 @@ def test_the_help_has_whole_sentences(refsim) -> None:
     """A dot within a word, as in .pte, ends none."""
     shown = " ".join(refsim("golden", "--help").out.split())
     assert "as .pte files that need no input list " in shown
-
-
-def test_a_case_that_is_not_there(small: Path, refsim) -> None:
-    done = refsim("golden", "verify", f"{OP}/99999", "--root", small)
-    done.refused(f"no such case; got {OP}/99999, need {OP}/0000 to {OP}/0025")
 
 
 def test_damage_is_named(small: Path, refsim) -> None:
@@ -239,27 +234,6 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
     assert len(path.read_text().splitlines()) == 1 + facts["cases"]
     refused = refsim("golden", "verify", "-x", "cpu:emulated", "--root", small, "--results", path, "--resume")
     refused.refused("results of another state")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "match"),
-    [
-        (["verify", "q8ta_nonesuch"], "(refsim sweep --help lists all); got q8ta_nonesuch"),
-        (["verify", f"{OP}/9999"], f"no such case; got {OP}/9999"),
-        (["verify", "--resume"], "--resume needs --results"),
-        (["verify", "-x", "tpu"], "executor: unknown; got 'tpu'"),
-        (["verify", BINARY.name], f"no cases; got {BINARY.name}, need refsim golden new {BINARY.name}"),
-        (["new", "q8ta_nonesuch"], "no such operator; got q8ta_nonesuch, need "),
-        (["new", "q8ta_ad"], "; did you mean q8ta_add?"),
-        (["regen"], "needs a reason"),
-        (["regen", "q8ta_nonesuch", "--reason", "x"], "no rule for that operator"),
-        (["new", OP], "the operator has cases"),
-    ],
-)
-def test_nonsense_is_one_line(arguments: list[str], match: str, small: Path, refsim) -> None:
-    verb, *rest = arguments
-    done = refsim("golden", verb, "--root", small, *rest)
-    assert done.status in (2, 3) and match in done.err and done.err.count("\n") == 1
 
 
 def test_no_corpus_is_said(tmp_path: Path, refsim) -> None:

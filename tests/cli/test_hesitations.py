@@ -7,18 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.cli.probe import Device
 from refsim.core import choices
 from refsim.formats.cases import read_folder
 from refsim.formats.targets import named
 
 NETWORKS = Path(__file__).parents[1] / "data" / "networks"
-
-
-def test_a_device_has_the_name_that_other_verbs_give_it(refsim) -> None:
-    assert [Device().convert(given, None, None) for given in ("gpu:3", "3", 3)] == [3, 3, 3]
-    for given in ("gpu:", "gpu:x", "cpu:0", "gpu:-1"):
-        refsim("probe", given).refused(f"'{given}' is no whole number from 0 on, and no gpu:NUMBER")
 
 
 @pytest.fixture

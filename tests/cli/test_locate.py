@@ -52,24 +52,3 @@ def test_padding_is_named(refsim) -> None:
         return refsim("locate", "-l", "4W4C", "-s", "1,6,3,5", "--byte", byte, "--json").json["kind"]
 
     assert [kind(b) for b in (0, 16, 18, 36)] == ["value", "value", "lane padding", "word padding"]
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (["-l", "4C", "-s", "1,6,3,5", "--byte", "120"], "no such byte; got 120, need 0 to 119"),
-        (["-l", "4C", "-s", "1,6,3,5", "--byte", "-1"], "no such byte; got -1"),
-        (["-l", "4C", "-s", "1,6,3,5", "--byte", "1e9"], "'1e9' is no whole number"),
-        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,6,0,0"], "no such element"),
-        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,-1,0,0"], "no such element"),
-        (["-l", "4C", "-s", "1,6,3,5", "--index", "0,1"], "need 4 numbers"),
-        (["-l", "4C", "-s", "1,6,3,5"], "give either --byte B or --index n,c,h,w"),
-        (["-l", "4C", "-s", "1,6,3,5", "--byte", "1", "--index", "0,1,1,1"], "give either"),
-        (["-l", "4D", "-s", "1,6,3,5", "--byte", "1"], "memory layout: unknown"),
-        (["-l", "CONV2D", "-s", "1,6,3,5", "--byte", "1"], "no addresses before"),
-        (["-s", "1,6,3,5", "--byte", "1"], "Missing --layout; for example: refsim locate -l 4W4C"),
-        (["-l", "4C", "-s", "1,6,3,5,1,1,1,1,1", "--byte", "1"], "unsupported rank"),
-    ],
-)
-def test_nonsense_is_one_line(options: list[str], match: str, refsim) -> None:
-    refsim("locate", *options).refused(match)

@@ -102,25 +102,6 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     assert "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (["--id", "nothing"], "no such mutant"),
-        (["--id", "cpu-P1-dv"], "need one that --list names; did you mean cpu-P1-dw?\n"),
-        (
-            ["--random", "3", "--area", "nativ"],
-            "'nativ' is not one of emulated, native, graph, shaders; did you mean native?\n",
-        ),
-        (["--bug", "N7", "-x", "lowering"], "no mutant is all of that"),
-        (["--bug", "Z9"], " more; refsim mutate --list shows all"),
-        (["-x", "lavapipe"], "Invalid value for '--executor': 'lavapipe' is not one of cpu, gpu, lowering\n"),
-        (["-x", "gpux"], "'gpux' is not one of cpu, gpu, lowering; did you mean gpu?\n"),
-    ],
-)
-def test_refusals(refsim, options: list[str], match: str) -> None:
-    refsim("mutate", *options).refused(match)
-
-
 def test_an_installed_package_says_that_it_needs_a_checkout(
     refsim, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:

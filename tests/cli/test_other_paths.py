@@ -224,14 +224,6 @@ def test_hints_are_whole_however_long_and_in_json(refsim, head, dump: Path, tmp_
 # --- other files -------------------------------------------------------------------------------------------
 
 
-def test_dump_into_a_file_is_refused(refsim, head, tmp_path: Path) -> None:
-    (tmp_path / "o.npz").write_bytes(b"kept")
-    refsim("run", *head, "--dump", "q8ta", tmp_path / "o.npz").refused(
-        "got a file, need a folder, or a new name"
-    )
-    assert (tmp_path / "o.npz").read_bytes() == b"kept"
-
-
 def test_outputs_of_a_file_that_exposes_another_value_are_found_out(refsim, head, tmp_path: Path) -> None:
     """Both outputs have one shape, and nothing in them says of which file they are."""
     file, *given = head

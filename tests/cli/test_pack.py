@@ -97,26 +97,6 @@ def test_bad_input_is_one_line_and_writes_nothing(kind: str, tmp_path: Path, ref
     assert sorted(tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        (["-l", "4Q", "-o", "OUT/o.bin"], "memory layout: unknown; got '4Q'"),
-        (["-l", "CONV2D", "-o", "OUT/o.bin"], "no addresses before the layout is resolved"),
-        (["-l", "4C"], "Missing --output"),
-        (
-            ["-l", "4C", "-o", "OUT/o.bin", "--lane", "256"],
-            "'256' is not a byte: -128 to 255, or 0x00 to 0xFF",
-        ),
-        (["-l", "4C", "-o", "OUT"], "is a folder, and a file is written"),
-        (["-l", "4C", "-o", "OUT/a.npy/o.bin"], "cannot be written"),
-    ],
-)
-def test_bad_options(options: list[str], match: str, tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "a.npy", ARRAY)
-    refsim("pack", tmp_path / "a.npy", *(o.replace("OUT", str(tmp_path)) for o in options)).refused(match)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.npy"]
-
-
 def test_an_array_of_an_npz_is_taken(tmp_path: Path, refsim) -> None:
     """What `refsim run -o` writes: the only array, or the one that is named."""
     floats = ARRAY.astype(np.float32)
@@ -127,25 +107,3 @@ def test_an_array_of_an_npz_is_taken(tmp_path: Path, refsim) -> None:
         assert refsim("pack", tmp_path / given[0], *given[1:], "-l", "4C", "-o", out).status == 0, given
         assert out.read_bytes() == PackedBuffer.pack(ARRAY, layout_named("4C")).raw.tobytes()
         out.unlink()
-
-
-@pytest.mark.parametrize(
-    ("given", "match"),
-    [
-        (
-            ["two.npz"],
-            "two.npz: holds several arrays; got out0, out1, need one of them, such as --array out0",
-        ),
-        (["two.npz", "--array", "out2"], "holds no such array; got out2, need out0, out1; did you mean out"),
-        (["two.npz", "--array", "out0"], "wrong dtype for 4C; got float32, need int8"),
-        (["a.npy", "--array", "out0"], "no .npz, of which an array can be chosen; got out0, need an .npz"),
-        (["none.npz"], "none.npz: holds no array; got none"),
-    ],
-)
-def test_an_array_that_cannot_be_taken_is_named(given: list[str], match: str, tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "a.npy", ARRAY)
-    np.savez(tmp_path / "two.npz", out0=ARRAY.astype(np.float32), out1=ARRAY)
-    np.savez(tmp_path / "none.npz")
-    done = refsim("pack", tmp_path / given[0], *given[1:], "-l", "4C", "-o", tmp_path / "o.bin")
-    done.refused(match)
-    assert not (tmp_path / "o.bin").exists()

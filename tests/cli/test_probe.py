@@ -38,10 +38,6 @@ def test_no_driver_is_status_3(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     refsim("probe").refused("vulkan: ", status=3)
 
 
-def test_a_negative_device_is_bad_usage(refsim) -> None:
-    refsim("probe", "--", "-1").refused("Invalid value")
-
-
 def test_a_probe_without_python_on_the_device(refsim, tmp_path: Path) -> None:
     """Programs out, raw outputs of a runner in, a profile that --profile takes."""
     done = refsim("probe", "--pte", tmp_path / "probe", "--json")

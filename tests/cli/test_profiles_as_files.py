@@ -116,13 +116,3 @@ def test_a_file_runs_a_model(saved: Path, models: Path, refsim) -> None:
     refsim("run", models / "linear_head.pte", "--random", 0, "--profile", saved.parent / "bad.json").refused(
         "not a profile of this schema"
     )
-
-
-@pytest.mark.parametrize("name", ["absent.json", "./nvidia"])
-def test_a_file_that_is_not_there_is_no_unknown_name(name: str, models: Path, refsim) -> None:
-    for verb in (
-        ("run", models / "linear_head.pte", "--random", 0),
-        ("golden", "verify", CASE),
-        ("sweep", "-n", 1),
-    ):
-        refsim(*verb, "--profile", name).refused(f"{name}: cannot be read; got no such file")

@@ -65,24 +65,3 @@ def test_a_sidecar_that_says_something_else_is_an_error(
         refsim("unpack", tmp_path / "a.bin", "-l", "4C", "-s", "1,6,2,8", "-o", tmp_path / "c.npy").status
         == 0
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "match"),
-    [
-        ([], "give --layout and --shape, or put raw.json beside the buffer"),
-        (["-l", "4C"], "give --layout and --shape"),
-        (["-l", "4C", "-s", "1,6,3,5"], "wrong size; got 64 bytes, need 120, or 128"),
-        (["-l", "4C", "-s", "1,6,3"], "wrong size"),
-        (["-l", "4C", "-s", "six"], "'six' is not a shape"),
-        (["-l", "4C", "-s", "1,-6,3,5"], "a size is below 1"),
-        (["-l", "4C", "-s", "99999,99999,99999"], "buffer too large"),
-        (["-l", "4Q", "-s", "1,6,3,5"], "memory layout: unknown"),
-    ],
-)
-def test_bad_usage_is_one_line_and_writes_nothing(
-    options: list[str], match: str, tmp_path: Path, refsim
-) -> None:
-    (tmp_path / "raw.bin").write_bytes(bytes(64))
-    refsim("unpack", tmp_path / "raw.bin", *options, "-o", tmp_path / "b.npy").refused(match)
-    assert [p.name for p in tmp_path.iterdir()] == ["raw.bin"]
