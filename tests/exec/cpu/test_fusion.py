@@ -7,68 +7,47 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from builder import F32, Builder
-from test_two_inputs import Two
+from builder import Builder, Shape, check, drawn, ran
+from test_two_inputs import two
 
 from refsim.core.errors import ShapeError
-from refsim.core.layout import PACKED_4C, PACKED_4W, WIDTH_PACKED, Layout, layout
+from refsim.core.layout import PACKED_4C, PACKED_4W, Layout, layout
 from refsim.core.qmath import LAVAPIPE
-from refsim.core.rng import Rng
-from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, fusion
-from refsim.exec.executor import run_graph
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, fusion, isa
 from refsim.graph.graph import Graph, Ref
-from refsim.graph.interpreter import Observer
 from refsim.ops.base.target import Target
 
-MAXPOOL, MEAN, VIEW = "aten.max_pool2d_with_indices.default", "aten.mean.dim", "aten.view_copy.default"
-CLAMP = "aten.hardtanh.default"
 SHAPE = (2, 8, 6, 6)
 BEFORE, AFTER = (0.05, 3), (0.04, 7)
 
 
 class Pooled(Builder):
-    """A quantized image and what a dequantize makes of it."""
+    """An image's bytes, and the real values that a dequantize makes of them."""
 
     def __init__(
-        self, shape: tuple[int, ...] = SHAPE, target: Target | None = None, layout: Layout = PACKED_4C
+        self, shape: Shape = SHAPE, target: Target | None = None, layout: Layout = PACKED_4C
     ) -> None:
         super().__init__(target)
-        self.int8 = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, layout)
-        self.real = self.convert("q8ta_dequantize", self.int8, BEFORE, WIDTH_PACKED)
+        self.real = self.entered(shape, BEFORE, layout)
 
     def pool(self, x: int, size: int = 2) -> int:
         """Windows of ``size`` x ``size``, side by side."""
-        n, c, h, w = self.tensors[x].shape
-        window = ([size, size], [size, size], [0, 0], [1, 1], False)
-        return self.float(MAXPOOL, (Ref(x), *window), *[(n, c, h // size, w // size)] * 2)
-
-    def view(self, x: int, shape: tuple[int, ...]) -> int:
-        return self.float(VIEW, (Ref(x), list(shape)), shape)
+        return self.max_pool(x, [size, size], [size, size], [0, 0], [1, 1], False)
 
     def end(self, x: int, *others: int, layout: Layout | None = None) -> Graph:
         """Quantized and dequantized again; the graph, with these outputs as well."""
         layout = layout or (PACKED_4C if len(self.tensors[x].shape) == 4 else PACKED_4W)
-        out = self.convert(
-            "q8ta_dequantize", self.convert("q8ta_quantize", x, AFTER, layout), AFTER, WIDTH_PACKED
-        )
-        return self.graph((out, *others))
+        return self.graph(self.through(x, AFTER, layout), *others)
 
 
 def right(graph: Graph, watched: Set[int] = frozenset()) -> bool:
     """Whether the outputs, and each value that is watched, are those of the nodes one by one."""
-    given = [Rng(1).uniform(-6.0, 6.0, graph.tensors[v].shape).astype(np.float32) for v in graph.inputs]
 
-    def seen(executor: EmulatedExecutor | NativeExecutor) -> list[bytes]:
-        held: list[bytes] = []
-        look = Observer(
-            lambda event: held.extend(getattr(x, "raw", x).tobytes() for x in event.outputs.values()),
-            lambda _, value: value in watched,
-        )
+    def seen(executor: EmulatedExecutor | NativeExecutor) -> object:
         try:
-            outputs = run_graph(graph, given, executor, observe=look if watched else None)
+            return ran(graph, drawn(graph), executor, watched)
         except ShapeError:
-            return [b"refused"]
-        return held + [x.tobytes() for x in outputs]
+            return "refused"
 
     want = seen(EmulatedExecutor())
     try:
@@ -101,30 +80,61 @@ def steps(graph: Graph) -> list[int]:
     ],
     ids=str,
 )  # fmt: skip
-def test_a_pooling_and_a_view(shape: tuple[int, ...], size: int, view: tuple[int, ...], joined: bool) -> None:
+def test_a_pooling_and_a_view(shape: Shape, size: int, view: Shape, joined: bool) -> None:
     b = Pooled(shape)
     graph = b.end(b.view(b.pool(b.real, size), view))
     assert right(graph)
     assert (4 in steps(graph)) == joined
 
 
-@pytest.mark.parametrize("pooled", [(2, 8, 1, 1), (2, 8)], ids=str)
+@pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("view", [(2, 8), (1, 16), (16,), (4, 4), (8, 2)], ids=str)
-def test_a_mean_and_a_view(pooled: tuple[int, ...], view: tuple[int, ...]) -> None:
+def test_a_mean_and_a_view(keep: bool, view: Shape) -> None:
     b = Pooled()
-    x = b.float(MEAN, (Ref(b.real), [2, 3], len(pooled) == 4), pooled)
-    assert right(b.end(b.view(x, view)))
+    assert right(b.end(b.view(b.mean(b.real, keep=keep), view)))
 
 
 @pytest.mark.parametrize("after", ["4W4C", "4H4W", "4W", "4C", "4C1W"])
 @pytest.mark.parametrize("before", ["4H4W", "4W", "4C"])
-def test_a_pooling_between_any_layouts(before: str, after: str) -> None:
+@pytest.mark.parametrize("pool", [Pooled.pool, Pooled.mean])
+def test_a_pooling_between_any_layouts(pool: Callable[[Pooled, int], int], before: str, after: str) -> None:
     """In its own layout a value that packs W is as dense as one that packs C."""
     b = Pooled(layout=layout(before))
-    assert right(b.end(b.pool(b.real), layout=layout(after)))
-    b = Pooled(layout=layout(before))
-    x = b.float(MEAN, (Ref(b.real), [2, 3], True), (2, 8, 1, 1))
-    assert right(b.end(x, layout=layout(after)))
+    assert right(b.end(pool(b, b.real), layout=layout(after)))
+
+
+# --- steps over bytes ------------------------------------------------------------------------------------
+
+
+def _one(name: str, *args: float) -> Callable[[Shape], Graph]:
+    def graph(shape: Shape) -> Graph:
+        b = Builder()
+        real = b.entered(shape, BEFORE)
+        return b.graph(b.through(b.float(name, (Ref(real), *args), shape), AFTER))
+
+    return graph
+
+
+@pytest.mark.parametrize("lookup", [True, False])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        _one("hardswish.default"),
+        _one("hardtanh.default", -0.5, 0.5),
+        lambda shape: two((shape, shape), (PACKED_4C, PACKED_4C), name="add.Tensor"),
+    ],
+    ids=["a table", "a clamp", "a sum"],
+)
+def test_five_dims_are_fused_as_four_are(
+    graph: Callable[[Shape], Graph], lookup: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those before the channels fold into the images."""
+    here = isa.cpu()
+    if lookup and not here.isa.lookup:
+        pytest.skip(f"{here.name} cannot look up bytes in one instruction (avx512vbmi)")
+    monkeypatch.setattr(fusion, "cpu", lambda: replace(here, isa=replace(here.isa, lookup=lookup)))
+    (four,), (five,) = (check(graph(shape)) for shape in ((2, 8, 4, 4), (2, 1, 8, 4, 4)))
+    assert four.route == five.route
 
 
 # --- preconditions ---------------------------------------------------------------------------------------
@@ -132,7 +142,7 @@ def test_a_pooling_between_any_layouts(before: str, after: str) -> None:
 
 def _read_between() -> Graph:
     b = Pooled()
-    clamped = b.float(CLAMP, (Ref(b.real), -1.0, 1.0), SHAPE)
+    clamped = b.clamp(b.real, -1.0, 1.0)
     return b.end(b.pool(clamped), clamped)
 
 
@@ -144,7 +154,7 @@ def _indices_read() -> Graph:
 
 def _no_float() -> Graph:
     b = Pooled()
-    x = b.float(MEAN, (Ref(b.real), [2, 3], True), (2, 8, 1, 1))
+    x = b.mean(b.real)
     b.tensors[x] = replace(b.tensors[x], dtype=np.dtype(np.int32))
     return b.end(b.view(x, (2, 8)))
 
@@ -152,12 +162,11 @@ def _no_float() -> Graph:
 def _other_profile() -> Graph:
     """A value beyond all integers becomes the least one there."""
     b = Pooled(target=Target(LAVAPIPE))
-    return b.end(b.pool(b.float(CLAMP, (Ref(b.real), 1e12, 2e12), SHAPE)))
+    return b.end(b.pool(b.clamp(b.real, 1e12, 2e12)))
 
 
 def _multiplied() -> Graph:
-    b = Two()
-    graph = b.end("aten.add.Tensor")
+    graph = two(name="add.Tensor")
     nodes = (replace(n, args=(*n.args, 2)) if n.name == "aten.add.Tensor" else n for n in graph.nodes)
     return replace(graph, nodes=tuple(nodes))
 
@@ -220,7 +229,7 @@ def test_a_further_result_that_is_watched_is_told() -> None:
 )
 def test_bounds_that_are_no_numbers(bounds: tuple[float | None, ...]) -> None:
     b = Pooled()
-    assert right(b.end(b.pool(b.float(CLAMP, (Ref(b.real), *bounds), SHAPE))))
+    assert right(b.end(b.pool(b.clamp(b.real, *bounds))))
 
 
 def test_a_dequantize_that_others_read_runs_beside_the_step() -> None:

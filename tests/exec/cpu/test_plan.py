@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builder import F32, Builder
+from builder import Builder
 from examples import UNARY
 
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
-from refsim.core.layout import PACKED_4C, WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor, schedule
@@ -225,9 +224,7 @@ def test_inputs_that_are_read_where_they_lie_or_copied(monkeypatch: pytest.Monke
 def conversions(columns: int) -> Graph:
     """An image of 31 channels and one row to bytes and back."""
     b = Builder()
-    x = b.tensor((1, 31, 1, columns), F32, WIDTH_PACKED)
-    q = b.convert("q8ta_quantize", x, (0.02, 3), PACKED_4C)
-    return b.graph((b.convert("q8ta_dequantize", q, (0.02, 3), WIDTH_PACKED),))
+    return b.graph(b.entered((1, 31, 1, columns), (0.02, 3)))
 
 
 @pytest.mark.skipif(not hasattr(mmap, "PROT_READ"), reason="pages cannot be closed here")

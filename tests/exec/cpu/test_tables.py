@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from builder import F32, INT8, Builder, Quantization
-from watching import check_each
+from builder import F32, PACKED, Builder, Quantization, Shape, check, check_each
 
 from refsim import aten
 from refsim.aten.table import TABLE
 from refsim.core.errors import RefsimError
-from refsim.core.layout import LAYOUTS, PACKED_4C, PACKED_CONV2D, WIDTH_PACKED, Layout
+from refsim.core.layout import PACKED_4C, WIDTH_PACKED, Layout
 from refsim.core.qmath import PROFILES
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import GATHER, LUT
 from refsim.exec.cpu.isa import ISAS, cpu
@@ -28,7 +26,6 @@ from refsim.graph.bytewise import BYTES, tables
 from refsim.graph.graph import Graph, Ref, Tensor
 from refsim.ops.base.target import Target
 
-PACKED = [layout for layout in LAYOUTS.values() if layout.packed_int8 and layout is not PACKED_CONV2D]
 BEFORE, AFTER = (0.03, -11), (0.02, 5)
 SHAPE = (2, 5, 6, 7)
 #: Arguments by which operators are called: a tensor, the places where it is above a quarter, a tensor of one element.
@@ -46,15 +43,14 @@ class Chain(Builder):
     """Quantize, dequantize, operators, quantize, dequantize."""
 
     def __init__(
-        self, shape: tuple[int, ...] = SHAPE, layout: Layout = PACKED_4C, target: Target | None = None
+        self, shape: Shape = SHAPE, layout: Layout = PACKED_4C, target: Target | None = None
     ) -> None:
         super().__init__(target)
         self.shape = shape
-        x = self.convert("q8ta_quantize", self.tensor(shape, F32, WIDTH_PACKED), BEFORE, layout)
-        self.real = self.last = self.convert("q8ta_dequantize", x, BEFORE, WIDTH_PACKED)
+        self.real = self.last = self.entered(shape, BEFORE, layout)
 
     def then(self, base: str, *args: Any, dtype: np.dtype[Any] = F32) -> int:
-        self.last = self.float(f"aten.{base}", args or (Ref(self.last),), self.shape)
+        self.last = self.float(base, args or (Ref(self.last),), self.shape)
         self.tensors[self.last] = Tensor(self.last, self.shape, dtype, WIDTH_PACKED)
         return self.last
 
@@ -63,32 +59,29 @@ class Chain(Builder):
         self.tensors[at] = Tensor(at, (1,), F32, WIDTH_PACKED, data=np.array([value], np.float32))
         return at
 
+    def form(self, base: str, form: tuple[Any, ...], dtype: np.dtype[Any]) -> int:
+        """An operator called in one of `FORMS`."""
+        mask = self.then("gt.Scalar", Ref(self.real), 0.25, dtype=np.dtype(bool)) if MASK in form else -1
+        names = {X: Ref(self.real), MASK: Ref(mask), ONE: Ref(self.one(0.3)) if ONE in form else None}
+        return self.then(base, *(names[arg] if isinstance(arg, str) else arg for arg in form), dtype=dtype)
+
     def end(self, layout: Layout = PACKED_4C, *others: int, after: Quantization = AFTER) -> Graph:
-        made = self.convert("q8ta_quantize", self.last, after, layout)
-        return self.graph((self.convert("q8ta_dequantize", made, after, WIDTH_PACKED), *others))
+        return self.graph(self.through(self.last, after, layout), *others)
 
 
-def every_byte(shape: tuple[int, ...] = SHAPE) -> np.ndarray:
+def every_byte(shape: Shape = SHAPE) -> np.ndarray:
     """What a quantize makes every byte of, several times."""
     return (np.resize(BYTES, shape).astype(np.float32) - BEFORE[1]) * np.float32(BEFORE[0])
 
 
-def steps_that_look_up(graph: Graph, threads: int = 1) -> list[PlanStep]:
-    return [step for step in NativeExecutor(threads).session(graph).steps if step.route == "lut"]
+def looked_up(graph: Graph) -> list[PlanStep]:
+    """The steps that look bytes up; the outputs are right."""
+    return [step for step in check(graph, [every_byte(graph.tensors[0].shape)]) if step.route == "lut"]
 
 
-def joined(steps: Sequence[PlanStep], numbers: list[list[int]]) -> None:
-    """The nodes of each step are these."""
-    assert [[node.number for node in step.nodes] for step in steps] == numbers
-
-
-def check(graph: Graph) -> None:
-    """The same outputs as node by node, twice, and at two threads."""
-    given = [every_byte(graph.tensors[graph.inputs[0]].shape)]
-    expected = [a.tobytes() for a in run_graph(graph, given, EmulatedExecutor())]
-    for executor in (NativeExecutor(), NativeExecutor(2)):
-        for _ in range(2):
-            assert [a.tobytes() for a in run_graph(graph, given, executor)] == expected
+def numbers(steps: Sequence[PlanStep]) -> list[list[int]]:
+    """Which nodes each step has."""
+    return [[node.number for node in step.nodes] for step in steps]
 
 
 def test_the_input_has_every_byte() -> None:
@@ -118,15 +111,12 @@ def test_an_operator_of_the_table(base: str) -> None:
     assert found, "called in no form"
     for form, dtype in found:
         b = Chain()
-        mask = b.then("gt.Scalar", Ref(b.real), 0.25, dtype=np.dtype(bool)) if MASK in form else -1
-        names = {X: Ref(b.real), MASK: Ref(mask), ONE: Ref(b.one(0.3)) if ONE in form else None}
-        b.then(base, *(names[arg] if isinstance(arg, str) else arg for arg in form), dtype=dtype)
+        b.form(base, form, dtype)
         if dtype != np.float32:
             b.then("where.self", Ref(b.last), Ref(b.real), 0.5)
         graph = b.end()
-        (step,) = steps_that_look_up(graph)
+        (step,) = looked_up(graph)
         assert {node.number for node in step.nodes} == set(range(1, len(graph.nodes) - 1)), form
-        check(graph)
 
 
 @pytest.mark.parametrize("profile", ["canonical", "nvidia"])
@@ -135,9 +125,8 @@ def test_a_table_has_the_bits_of_the_definition(base: str, profile: str) -> None
     """Before anything is quantized, which hides an ulp."""
     for form, dtype in (row for row in calls(base) if MASK not in row[0]):
         b = Chain(target=Target(PROFILES[profile]))
-        names = {X: Ref(b.real), ONE: Ref(b.one(0.3)) if ONE in form else None}
-        made = b.then(base, *(names[arg] if isinstance(arg, str) else arg for arg in form), dtype=dtype)
-        graph = b.graph((made, b.tensors[1].id))
+        made = b.form(base, form, dtype)
+        graph = b.graph(made, b.tensors[1].id)
         table = tables(graph, {t.id: t.data for t in graph.tensors.values() if t.data is not None})[made]
         values, source = run_graph(graph, [every_byte()], Definition())
         assert table.values[source.view(np.uint8)].tobytes() == values.tobytes(), form
@@ -150,10 +139,7 @@ def test_layouts(before: Layout, after: Layout) -> None:
         b = Chain(shape, before)
         b.then("hardswish.default")
         b.then("mul.Tensor", Ref(b.last), 1.7)
-        graph = b.end(after)
-        (step,) = steps_that_look_up(graph)
-        assert len(step.nodes) == 4
-        check(graph)
+        assert numbers(looked_up(b.end(after))) == [[1, 2, 3, 4]]
 
 
 @pytest.mark.parametrize("scale", [2.0**-60, 1e-3, 2.0**60])
@@ -161,54 +147,39 @@ def test_layouts(before: Layout, after: Layout) -> None:
 def test_results_that_saturate_or_are_no_numbers(base: str, scale: float) -> None:
     b = Chain()
     b.then(f"{base}.default")
-    check(b.end(after=(scale, 7)))
+    check(b.end(after=(scale, 7)), [every_byte()])
 
 
 def test_a_chain_goes_on_behind_a_quantize() -> None:
     """x * sigmoid(x), the sigmoid quantized: still a table of one byte; what is between does not run."""
     b = Chain()
-    b.then("sigmoid.default")
-    gate = b.convert("q8ta_quantize", b.last, (1 / 256, -128), PACKED_4C)
-    gate = b.convert("q8ta_dequantize", gate, (1 / 256, -128), WIDTH_PACKED)
+    gate = b.through(b.then("sigmoid.default"), (1 / 256, -128))
     b.then("mul.Tensor", Ref(b.real), Ref(gate))
-    graph = b.end()
-    (step,) = steps_that_look_up(graph)
-    joined([step], [[1, 2, 3, 4, 5, 6]])
-    check(graph)
+    assert numbers(looked_up(b.end())) == [[1, 2, 3, 4, 5, 6]]
 
 
 def test_what_somebody_else_reads_is_made_all_the_same() -> None:
     b = Chain()
     half = b.then("sigmoid.default")
     b.then("mul.Tensor", Ref(b.last), 3.0)
-    graph = b.end(PACKED_4C, half)
-    steps = NativeExecutor().session(graph).steps
-    joined(steps, [[0], [1], [2], [3, 4], [5]])
-    check(graph)
+    assert numbers(check(b.end(PACKED_4C, half), [every_byte()])) == [[3, 4]]
 
 
 def test_numbers_that_nodes_make_before_the_tensor_is_there() -> None:
     b = Chain()
-    number = b.float("aten.clone.default", (Ref(b.one(1.5)),), (1,))
+    number = b.float("clone.default", (Ref(b.one(1.5)),), (1,))
     first = b.nodes.pop()
     b.then("mul.Tensor", Ref(b.real), Ref(number))
-    graph = b.end()
-    nodes = (first, *graph.nodes)
-    graph = replace(graph, nodes=tuple(replace(node, number=at) for at, node in enumerate(nodes)))
-    steps = NativeExecutor().session(graph).steps
-    joined(steps, [[1], [0, 2, 3, 4], [5]])
-    check(graph)
+    b.last = b.through(b.last, AFTER)
+    b.nodes = [replace(node, number=at) for at, node in enumerate((first, *b.nodes))]
+    assert numbers(check(b.graph(b.last), [every_byte()])) == [[0, 2, 3, 4]]
 
 
 def test_two_chains_from_one_tensor() -> None:
     b = Chain()
-    b.then("sigmoid.default")
-    first = b.convert("q8ta_quantize", b.last, AFTER, PACKED_4C)
-    first = b.convert("q8ta_dequantize", first, AFTER, WIDTH_PACKED)
+    first = b.through(b.then("sigmoid.default"), AFTER)
     b.then("tanh.default", Ref(b.real))
-    graph = b.end(PACKED_4C, first)
-    joined(steps_that_look_up(graph), [[1, 2, 3], [5, 6]])
-    check(graph)
+    assert numbers(looked_up(b.end(PACKED_4C, first))) == [[1, 2, 3], [5, 6]]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -220,24 +191,15 @@ def test_watched_values(threads: int) -> None:
 
 
 def test_tensors_that_must_not_be_tables() -> None:
-    """Of another shape, of two sources, of neighbours."""
+    """Of another shape, of neighbours."""
     b = Chain()
     b.shape = (1, *SHAPE[1:])
-    b.float("aten.slice_copy.Tensor", (Ref(b.real), 0, 0, 1), b.shape)
-    b.last = len(b.tensors) - 1
-    graph = b.end()
-    assert not steps_that_look_up(graph)
-    check(graph)
+    b.then("slice_copy.Tensor", Ref(b.real), 0, 0, 1)
+    assert not looked_up(b.end())
     b = Chain()
-    other = b.convert(
-        "q8ta_dequantize", b.convert("q8ta_quantize", b.real, AFTER, PACKED_4C), AFTER, WIDTH_PACKED
-    )
-    b.tensors[b.real + 1] = Tensor(b.real + 1, SHAPE, INT8, PACKED_4C)
+    other = b.through(b.real, AFTER)
     b.then("cumsum.default", Ref(other), 1)
-    graph = b.end()
-    (step,) = (step for step in NativeExecutor().session(graph).steps if len(step.nodes) > 1)
-    joined([step], [[1, 2]])
-    check(graph)
+    assert numbers(check(b.end(), [every_byte()])) == [[1, 2]]
 
 
 @pytest.mark.parametrize("isa", [cpu().isa, ISAS[-1]], ids=lambda isa: isa.name)

@@ -32,7 +32,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("schedule.py", ("test_plan.py", "test_tables.py")),
     (
         "fusion.py",
-        ("test_fusion.py", "test_plan.py", "test_tables.py", "test_five_dims.py", "test_two_inputs.py"),
+        ("test_fusion.py", "test_plan.py", "test_tables.py", "test_two_inputs.py"),
     ),
 )
 #: The same for what the emulated kernels' sources hold besides them.
