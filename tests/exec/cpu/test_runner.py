@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
-from refsim.exec.cpu import compiled, runner, thread_pool
+from refsim.exec.cpu import compiled, runner, thread_pool, wake
 from refsim.exec.cpu.args import KERNEL_PARAMS, ArgLayout
 from refsim.exec.cpu.ir import I64, ModuleText, Value
-from refsim.exec.cpu.job import Arguments, Job
+from refsim.exec.cpu.job import Arguments, Job, combine
 
 _ARGS = ArgLayout("before", "before_tasks", "out", "runs")
+_LATE = ArgLayout("at", "steps", "source")
+LINE = 64
 
 
 def follows(module: ModuleText, name: str) -> None:
@@ -34,28 +38,42 @@ def follows(module: ModuleText, name: str) -> None:
         fn.loop(end, task, start=begin)
 
 
+def late(module: ModuleText, name: str) -> None:
+    """The first task takes its time; each writes what comes of that, or the word that ``source`` has then."""
+    with module.function(name, KERNEL_PARAMS) as fn:
+        block, begin, end, _ = fn.params
+        a = _LATE.read(fn, block)
+
+        def task(t: Value) -> None:
+            steps = t.eq(0).select(a.steps, 0)
+            first = fn.load(a.pointer("source"), I64)
+            (made,) = fn.loop(steps, lambda _, x: (x * x + 1,), [first])  # no formula gives the last one
+            fn.store(made, a.pointer("at") + t * 8)
+
+        fn.loop(end, task, start=begin)
+
+
+def following(before: np.ndarray, out: np.ndarray, runs: np.ndarray, scratch: int = 0) -> Job:
+    """A task for each element of ``out``."""
+    args = Arguments()
+    at = {name: array.ctypes.data for name, array in (("before", before), ("out", out), ("runs", runs))}
+    block = args.block(_ARGS, {}, before_tasks=len(before), **at)
+    return args.job("follows", compiled.address(follows), block, len(out), scratch)
+
+
 class Chain:
     """Rows of values, a job for each but the first."""
 
     def __init__(self, tasks: list[int]) -> None:
         self.rows = [np.zeros(count, np.int64) for count in (1, *tasks)]
         self.runs = [np.zeros(count, np.int64) for count in tasks]
-        self.jobs = [self._job(n) for n in range(len(tasks))]
+        rows = zip(self.rows, self.rows[1:], self.runs, strict=False)
+        self.jobs = [following(*row) for row in rows]
 
-    def _job(self, number: int) -> Job:
-        before, out = self.rows[number : number + 2]
-        args = Arguments()
-        block = _ARGS.pack(
-            before=before.ctypes.data,
-            before_tasks=len(before),
-            out=out.ctypes.data,
-            runs=self.runs[number].ctypes.data,
-        )
-        return args.job("follows", compiled.address(follows), block, len(out))
-
-    def check(self, jobs: thread_pool.JobList, times: int) -> None:
+    def check(self, jobs: thread_pool.JobList, times: int, pause: float = 0) -> None:
         for run in range(1, times + 1):
             self.rows[0][:] = 1000 * run
+            time.sleep(pause)
             jobs.run()
             for number, row in enumerate(self.rows):
                 assert (row == 1000 * run + number).all(), (run, number)
@@ -68,6 +86,40 @@ def test_each_task_runs_once_after_the_job_before(threads: int) -> None:
     rng = np.random.default_rng(threads)
     chain = Chain([int(n) for n in rng.choice([1, 2, 3, 7, 16, 33, 100], 60)] + [threads])
     chain.check(thread_pool.JobList(chain.jobs, threads), 50)
+
+
+@pytest.mark.parametrize("threads", [2, 3, 6, 9])
+def test_threads_wake_each_other(threads: int) -> None:
+    """Runs one after another, which helpers look out for, and runs for which they have to be woken."""
+    for pause in (0, 0.01):
+        chain = Chain([11, 11, 11])
+        chain.check(thread_pool.JobList(chain.jobs, threads), 10, pause)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize(("shares", "rounds"), [((1,), 1), ((3, 1), 1), ((1, 7, 2), 3), ((0, 5), 2)])
+def test_parts_of_a_job_run_each_task_once(shares: Sequence[int], rounds: int, threads: int) -> None:
+    out, runs = ([np.zeros(share * rounds + 1, np.int64) for share in shares] for _ in range(2))
+    before = np.arange(len(shares))
+    jobs = [following(before[n : n + 1], out[n][:-1], runs[n], 8 * (n + 1)) for n, _ in enumerate(shares)]
+    combined = combine(jobs, rounds)
+    assert combined.tasks == sum(shares) * rounds and combined.scratch == 8 * len(shares)
+    assert combined.variant == " + ".join(["follows"] * len(shares))
+    thread_pool.JobList([combined], threads).run()
+    for number, (row, ran) in enumerate(zip(out, runs, strict=True), 1):
+        assert row.tolist() == [number] * (len(row) - 1) + [0]
+        assert ran.tolist() == [1] * (len(row) - 1) + [0]
+
+
+def test_a_job_waits_for_the_last_task_of_the_one_before() -> None:
+    words, jobs = np.array([3, 0, 0, 0], np.int64), []
+    for source, at, steps, tasks in ((0, 1, 20_000_000, 2), (1, 3, 0, 1)):
+        args = Arguments()
+        places = {name: words.ctypes.data + 8 * place for name, place in (("source", source), ("at", at))}
+        block = args.block(_LATE, {}, steps=steps, **places)
+        jobs.append(args.job("late", compiled.address(late), block, tasks))
+    thread_pool.JobList(jobs, 2).run()
+    assert words[1] not in (0, 3) and words[3] == words[1]
 
 
 def test_more_tasks_than_16_bits_count() -> None:
@@ -112,6 +164,29 @@ def test_waiting_threads_yield_where_there_are_more_than_processors() -> None:
     few = runner.shared_words(3, processors=2)
     enough = runner.shared_words(2, processors=2)
     assert few[runner._LOOKS] == 0 < enough[runner._LOOKS]
+    for helpers, processors, looks in ((1, 2, 1), (2, 2, 10), (7, 8, 1), (8, 8, 10)):
+        assert wake.words(helpers, processors)[wake._LOOKS] == wake.LOOKS // looks
+
+
+@pytest.mark.parametrize("helpers", [1, 2, 3, 7, 31])
+def test_words_of_helpers_lie_on_lines_of_their_own(helpers: int) -> None:
+    """A line of the cache that two threads write to would go back and forth between them."""
+    for _ in range(20):  # wherever the memory comes from
+        words = wake.words(helpers, 8)
+        assert words.ctypes.data % LINE == 0
+        assert words.nbytes >= 8 * (wake._HEAD + helpers * wake._WORDS)
+        assert np.flatnonzero(words).tolist() == [wake._LOOKS]
+    assert 8 * wake._HEAD % LINE == 0 == 8 * wake._WORDS % LINE
+
+
+def test_a_share_ends_with_its_last_thread() -> None:
+    assert runner.makespan([5.0], 4) == 5.0
+    assert runner.makespan([1.0] * 8, 2) == runner.makespan([1.0] * 7, 2) == 4.0
+    # the first thread's share are the first two tasks
+    assert runner.makespan([2.0, 2.0, 3.0], 2) == 4.0
+    # the second thread takes the second task
+    assert runner.makespan([3.0, 1.0, 1.0, 1.0], 2) == 3.0
+    assert runner.makespan([], 2) == 0.0
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")

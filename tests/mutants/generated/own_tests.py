@@ -10,9 +10,9 @@ from refsim.exec.cpu.isa import cpu
 
 #: Part of a path below refsim/exec/cpu -> tests of that part, in tests/exec/cpu; a blank parts a file from a filter.
 _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("amx/", ("test_even_pixels.py", "test_amx.py", "test_unit_sums.py amx")),
+    ("amx/", ("test_parts.py pixels", "test_amx.py", "test_unit_sums.py amx")),
     ("gemm/", ("test_unit_sums.py",)),
-    ("depthwise/", ("test_unit_sums.py", "test_long_windows.py")),
+    ("depthwise/", ("test_unit_sums.py", "test_parts.py windows")),
     (
         "winograd/",
         ("test_direct_tiles.py", "test_bounds.py", "test_unit_sums.py winograd", "test_exact.py winograd"),
@@ -20,13 +20,13 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("dot.py", ("test_bounds.py", "test_unit_sums.py")),
     ("conv_problem.py", ("test_bounds.py",)),
     ("epilogue.py", ("test_bounds.py", "test_joined.py")),
-    ("elementwise/", ("test_copied_words.py", "test_sums.py", "test_bounds.py", "test_two_inputs.py")),
+    ("elementwise/", ("test_parts.py copied", "test_sums.py", "test_bounds.py", "test_two_inputs.py")),
     ("elementwise/lut.py", ("test_fits.py", "test_sums.py", "test_two_inputs.py")),
     ("relayout/", ("test_repack.py",)),
     ("routes.py", ("test_float_routes.py",)),
     ("groups/", ("test_float_routes.py", "test_bounds.py")),
     ("pool/", ("test_pool.py", "test_plain_mean.py")),
-    ("wake.py", ("test_wake.py", "test_imports.py")),
+    ("wake.py", ("test_runner.py", "test_imports.py")),
     ("thread_pool.py", ("test_native.py helpers", "test_guards.py", "test_imports.py")),
     ("plan.py", ("test_plan.py",)),
     ("schedule.py", ("test_plan.py", "test_tables.py")),
