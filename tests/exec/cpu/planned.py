@@ -1,9 +1,9 @@
 """What native kernels are asked to do, as text: which kernel, how its work is divided, and what numbers it is given.
 
 A choice of a route, a tile, a block or a share of the work changes no byte, only how fast it is: no comparison of
-bytes shows that such a choice went wrong. So what is chosen is written down for `cases` and for the joined steps of
-`MODELS` on several processors, and a test compares. Nothing is compiled or run; so plans of processors that this
-machine is not can be written as well.
+bytes shows that such a choice went wrong. So what is chosen is written down for `cases`, for the joined steps of
+`MODELS`, and for calls of drawn sizes, on several processors, and a test compares. Nothing is compiled or run; so
+plans of processors that this machine is not can be written as well.
 
 Choices are written in words. Of everything else that a kernel is given there are two digests: of its numbers, and of
 the constants that it reads, which another processor may have laid out as no kernel of this one reads them.
@@ -16,13 +16,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import numpy as np
+from cases import DEPTH, LAYERS, drawn, of_layouts
 
 from refsim.exec.cpu import args, compiled, fusion, isa, routes, schedule
 from refsim.exec.cpu.amx import tiles
@@ -34,7 +34,6 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
-from refsim.ops.base.traits import Family
 
 CHECKOUT = Path(__file__).parents[3]
 DATA = CHECKOUT / "tests" / "data"
@@ -78,90 +77,6 @@ DIVIDED = (
 FIRST_KERNEL = 1 << 60
 #: Cases of the corpus of each operator besides `LAYERS`.
 EACH = 3
-
-
-def conv(op: str, x: tuple[int, int, int, int], out: int, kernel: int, stride: int = 1, **more: Any) -> Case:
-    window = {
-        "kernel_size": (kernel, kernel), "stride": (stride, stride), "padding": (kernel // 2, kernel // 2),
-        "dilation": (1, 1), "groups": 1, "in_scale": 0.02, "in_zp": 5, "out_scale": 0.9, "out_zp": -7,
-    }  # fmt: skip
-    layout = more.pop("layout", "4W4C" if op == "q8ta_conv2d_pw" else "4C")
-    features = {} if op == "q8ta_conv2d_dw" else {"out_channels": out}
-    return Case(op, {**window, **more}, {"x": (x, layout)}, layout, features=features)
-
-
-def _layers() -> Iterator[Case]:
-    """Layers of networks for images, from the first to the last, and some that stand for what is seldom."""
-    general, wide, point, depth = (
-        "q8ta_conv2d_general",
-        "q8ta_conv2d_im2col",
-        "q8ta_conv2d_pw",
-        "q8ta_conv2d_dw",
-    )
-    yield conv(general, (1, 3, 224, 224), 64, 7, 2)
-    yield conv(general, (1, 3, 96, 96), 16, 3, 2)
-    for channels, size in ((64, 56), (128, 28), (256, 14), (512, 7)):
-        yield conv(wide, (1, channels, size, size), channels, 3)
-        yield conv(wide, (1, channels, size, size), 2 * channels, 3, 2)
-    for channels, size, out in ((16, 112, 96), (96, 56, 24), (144, 28, 32), (384, 14, 64), (960, 7, 160)):
-        yield conv(point, (1, channels, size, size), out, 1)
-        yield conv(depth, (1, channels, size, size), channels, 3, groups=channels)
-        yield conv(depth, (1, channels, size, size), channels, 5, 2, groups=channels)
-    yield conv(point, (4, 100, 9, 31), 36, 1, layout="4W4C")
-    yield conv(general, (2, 24, 17, 45), 40, 3, layout="4C1W", dilation=(2, 2), padding=(2, 2))
-    yield conv(general, (1, 64, 21, 23), 64, 3, groups=4)
-    yield conv(general, (1, 8, 300, 700), 12, 3)
-    yield conv(depth, (1, 20, 33, 250), 20, 3, groups=20, layout="4W4C")
-    yield conv(
-        depth, (1, 4, 5, 40_000), 4, 3, groups=4, layout="4W4C"
-    )  # a row alone is more than is kept at once
-    yield conv(
-        depth, (1, 8, 215, 499), 8, 1, 2, groups=8
-    )  # eight tasks a thread, where more would end sooner
-    yield conv("q8ta_conv2d_transposed", (1, 64, 14, 14), 32, 2, 2, padding=(0, 0))
-    yield conv(wide, (1, 64, 3, 1413), 32, 3)
-    for kernel in ((7, 3), (3, 7), (1, 5), (5, 1)):  # few channels: windows may be copied, or not
-        padding = (kernel[0] // 2, kernel[1] // 2)
-        for channels, out in ((1, 32), (3, 24), (5, 64), (6, 200)):
-            yield conv(general, (1, channels, 40, 44), out, 3, kernel_size=kernel, padding=padding)
-    yield conv(general, (3, 64, 14, 14), 64, 1)
-    yield conv(general, (1, 64, 14, 14), 64, 1)
-    yield conv(point, (1, 256, 1, 5003), 48, 1)
-    yield conv(point, (2, 40, 6, 610), 200, 1)
-
-
-LAYERS = tuple(_layers())
-#: Families whose kernels go by the layouts, and tensors whose rows and channels end within a block: one that is wide,
-#: one of many channels.
-BY_LAYOUT = (
-    Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT, Family.ELEMENTWISE, Family.QUANTIZE, Family.DEQUANTIZE,
-)  # fmt: skip
-WIDE, DEEP = (2, 22, 6, 150), (1, 102, 5, 38)
-
-
-def _of_layouts() -> Iterator[Case]:
-    """Every combination of layouts of these families, with wide rows; of few inputs also with many channels."""
-    for name, op in OPS.items():
-        for number in range(len(op.layouts)) if op.family in BY_LAYOUT else ():
-            case = rules.case(name, number)
-            for shape in (WIDE, DEEP) if len(case.inputs) == 1 else (WIDE,):
-                yield reshaped(case, shape)
-
-
-def reshaped(case: Case, shape: tuple[int, ...]) -> Case:
-    """A case of one of these families with another shape of its inputs."""
-    params, given = dict(case.params), shape
-    if OPS[case.op].family is Family.STAGE_IN:
-        params["shape"], given = shape, (int(np.prod(shape)),)
-    return replace(case, params=params, inputs={key: (given, row[1]) for key, row in case.inputs.items()})
-
-
-def cases() -> Iterator[Case]:
-    yield from LAYERS
-    yield from _of_layouts()
-    for name in OPS:
-        for number in range(EACH):
-            yield rules.case(name, number * 5 + 1)
 
 
 # --- a processor that is not there -------------------------------------------------------------------------
@@ -275,16 +190,12 @@ def _label(case: Case, call: Call) -> str:
     return f"{case.op} {', '.join(str(desc) for desc in call.descs.values())} to {call.out}"
 
 
-def layers(name: str, threads: int) -> Iterator[str]:
-    """What a processor would do for every case, a line for each thing it would do."""
-    yield from calls(name, threads, asked_of(name))
-
-
 def asked_of(name: str) -> Iterator[tuple[Case, str]]:
     """The cases of a processor, each with the route that is forced, "" if none is."""
-    yield from ((case, "") for case in cases())
+    corpus = (rules.case(op, number * 5 + 1) for op in OPS for number in range(EACH))
+    yield from ((case, "") for case in (*LAYERS, *of_layouts(), *corpus))
     for route in FORCED[name]:
-        yield from ((case, route) for case in LAYERS if not case.op.endswith("_dw"))
+        yield from ((case, route) for case in LAYERS if case.op != DEPTH)
 
 
 def calls(name: str, threads: int, asked: Iterable[tuple[Case, str]]) -> Iterator[str]:
@@ -312,17 +223,27 @@ def models(name: str, threads: int) -> Iterator[str]:
                             yield from (f"  {line}" for line in told(job, names))
 
 
-def lines(name: str, threads: int) -> list[str]:
-    return [*layers(name, threads), *models(name, threads)]
+def layers_and_models(machine: tuple[str, int]) -> list[str]:
+    return [*calls(*machine, asked_of(machine[0])), *models(*machine)]
 
 
-def path(name: str, threads: int) -> Path:
-    return FOLDER / f"{name}_{threads}.txt"
+def of_drawn_sizes(machine: tuple[str, int]) -> list[str]:
+    return list(calls(*machine, drawn(9300 + MACHINES.index(machine))))
+
+
+#: Folders of records, and what is written down for a processor.
+RECORDS = {FOLDER: layers_and_models, FOLDER / "drawn": of_drawn_sizes}
+
+
+def path(folder: Path, machine: tuple[str, int]) -> Path:
+    name, threads = machine
+    return folder / f"{name}_{threads}.txt"
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["--write"]:
         raise SystemExit(__doc__)
-    FOLDER.mkdir(exist_ok=True)
-    for machine in MACHINES:
-        path(*machine).write_text("\n".join(lines(*machine)) + "\n")
+    for folder, lines in RECORDS.items():
+        folder.mkdir(exist_ok=True)
+        for machine in MACHINES:
+            path(folder, machine).write_text("\n".join(lines(machine)) + "\n")

@@ -10,24 +10,39 @@ from typing import Any
 
 import planned
 import pytest
+from cases import POINT, conv
 
 from refsim.exec.cpu import NativeExecutor, compiled, routes
 from refsim.exec.cpu.isa import ISAS
 from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
 
+SMALL = bind(conv(POINT, (1, 8, 4, 4), 8, 1))
+Machine = tuple[str, int]
+
+
+def written(folder: Any, machine: Machine) -> list[str]:
+    lines: list[str] = planned.path(folder, machine).read_text().splitlines()
+    return lines
+
 
 @pytest.mark.parametrize(
-    ("isa", "threads"),
-    [pytest.param(isa, n, marks=[pytest.mark.long] * (isa != "avx2")) for isa, n in planned.MACHINES],
+    "machine",
+    [pytest.param(row, marks=[pytest.mark.long] * (row[0] != "avx2")) for row in planned.MACHINES],
+    ids=lambda row: f"{row[0]}-{row[1]}",
 )
-def test_what_is_chosen_is_what_is_written_down(isa: str, threads: int) -> None:
-    assert planned.lines(isa, threads) == planned.path(isa, threads).read_text().splitlines()
+def test_what_is_chosen_is_what_is_written_down(machine: Machine) -> None:
+    assert planned.layers_and_models(machine) == written(planned.FOLDER, machine)
+
+
+@pytest.mark.few(3)
+@pytest.mark.parametrize("machine", planned.MACHINES, ids=lambda row: f"{row[0]}-{row[1]}")
+def test_what_is_chosen_for_drawn_sizes_is_what_is_written_down(machine: Machine) -> None:
+    assert planned.of_drawn_sizes(machine) == written(planned.FOLDER / "drawn", machine)
 
 
 def test_the_record_reaches_every_route_and_kernel() -> None:
-    written = [planned.path(*machine).read_text().splitlines() for machine in planned.MACHINES]
-    routes = {line.rpartition(": ")[2] for lines in written for line in lines}
+    lines = {line for machine in planned.MACHINES for line in written(planned.FOLDER, machine)}
     wanted = {
         "amx",
         "winograd4",
@@ -40,7 +55,7 @@ def test_the_record_reaches_every_route_and_kernel() -> None:
         "repack",
         "transpose",
     }
-    assert wanted <= routes, sorted(wanted - routes)
+    assert wanted <= {line.rpartition(": ")[2] for line in lines}
     assert {isa for isa, _ in planned.MACHINES} <= {row.name for row in ISAS}
 
 
@@ -48,9 +63,8 @@ def test_nothing_of_it_stays() -> None:
     """Afterwards kernels are compiled for this machine again."""
     with planned.processor("portable"):
         pass
-    bound = bind(planned.conv("q8ta_conv2d_pw", (1, 8, 4, 4), 8, 1))
-    prepared = Prepared(bound.call)
-    assert NativeExecutor().run_prepared(prepared, bound.inputs) == bound.call.expected(bound.inputs)
+    prepared = Prepared(SMALL.call)
+    assert NativeExecutor().run_prepared(prepared, SMALL.inputs) == SMALL.call.expected(SMALL.inputs)
     (job,) = NativeExecutor().choose(prepared).jobs() or ()
     assert compiled.name_of(job.kernel) == job.variant
 
@@ -62,9 +76,7 @@ def test_a_number_is_no_address_though_a_constant_lies_there() -> None:
     assert planned._number(0x3F8E_38E4, False, job, names) == str(0x3F8E_38E4)
     assert planned._number(0x3F80_0004, True, job, names) == "byte 4 of constant 0"
     with planned.processor("portable") as names:
-        choice = routes.choose(bind(planned.conv("q8ta_conv2d_pw", (1, 8, 4, 4), 8, 1)).call)
-        (job,) = choice.jobs() or ()
+        (job,) = routes.choose(SMALL.call).jobs() or ()
     layout, places = names.layouts[job.block.ctypes.data]
-    assert (
-        {"weight", "consts"} <= places and places.isdisjoint({"inv", "low", "high", "zp"}) and "inv" in layout
-    )
+    assert {"weight", "consts"} <= places and "inv" in layout
+    assert places.isdisjoint({"inv", "low", "high", "zp"})

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from planned import conv
+from cases import conv
 from wide import wide
 
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from planned import conv
+from cases import conv
 from wide import check, wide
 
 from refsim.core.rng import Rng

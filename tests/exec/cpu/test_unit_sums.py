@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-import planned
 import pytest
+from cases import conv
 
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import NativeExecutor
@@ -31,7 +31,7 @@ def _conv(
     op: str, x: tuple[int, int, int, int], out: int, kernel: int, stride: int = 1, **more: object
 ) -> Case:
     own = {"in_scale": SCALE, "in_zp": IN_ZP, "out_scale": SCALE, "out_zp": OUT_ZP}
-    return planned.conv(op, x, out, kernel, stride, **own, **more)
+    return conv(op, x, out, kernel, stride, **own, **more)
 
 
 def _row(k: int, out: int) -> Case:

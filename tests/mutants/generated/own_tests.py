@@ -56,7 +56,6 @@ _FILES: dict[str, tuple[str, ...]] = {
 _QUICK = {
     "native": (
         "tests/exec/cpu/test_plans.py",
-        "tests/exec/cpu/test_drawn.py",
         "tests/exec/cpu/test_unwritten.py",
         "tests/exec/cpu/test_fenced.py",
         "tests/exec/cpu/test_tasks.py",

@@ -27,7 +27,6 @@ COLUMNS = (
 #: The tests that compare choices with what is written down: which build is dispatched, how work is divided.
 CHOICES = (
     "tests/exec/cpu/test_plans.py",
-    "tests/exec/cpu/test_drawn.py",
     "tests/ops/test_launches.py",
     "tests/ops/test_arrays.py",
     "tests/gpu/test_reads.py::test_no_word_is_asked_for",
