@@ -59,7 +59,7 @@ def test_every_file_has_tests_and_its_own_come_first(area: Area) -> None:
         for row in rows:
             assert (CHECKOUT / row.partition(" ")[0]).exists(), row
     first = own_tests.tests(AREAS["native"], "refsim/exec/cpu/elementwise/lut.py")
-    assert first.index("tests/exec/cpu/test_sums.py") < first.index("tests/exec/test_networks.py")
+    assert first.index("tests/exec/cpu/test_sums.py") < first.index("tests/exec/test_recorded_outputs.py")
 
 
 def test_an_unknown_id_is_an_error() -> None:

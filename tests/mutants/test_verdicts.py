@@ -151,7 +151,7 @@ def test_what_only_a_choice_shows_is_counted_apart() -> None:
     """The records of plans and launches notice any other choice, which says less than a wrong byte."""
     rows = [
         trial.Verdict("a", "native", "what", trial.TESTS, f"{record.CHOICES[0]}::test_x[avx2-1]"),
-        trial.Verdict("b", "native", "what", trial.TESTS, "tests/exec/cpu/test_wake.py::test_y"),
+        trial.Verdict("b", "native", "what", trial.TESTS, "tests/exec/cpu/test_runner.py::test_y"),
         trial.Verdict("c", "graph", "what", trial.CORPUS, "q8ta_add/0001"),
     ]
     every = record.summary(rows)[-1]

@@ -52,7 +52,7 @@ def both(recording: Recording, target: Target | None = None) -> tuple[BoundCase,
 
 
 #: Families whose operators are only a part of what upstream's tests run, and those of which whole files are recorded
-#: (tests/graph/test_heads.py, tests/graph/test_int4_files.py, tests/exec/test_group_layers.py).
+#: (tests/graph/test_heads.py, tests/graph/test_int4_files.py, tests/exec/test_recorded_outputs.py).
 UNRECORDED = (
     Family.WINDOWS,
     Family.STAGE_IN,

@@ -105,8 +105,7 @@ AREAS = {
             ("refsim/exec/cpu/**/*.py",),
             _TEXTS,
             (
-                "tests/exec/test_networks.py",
-                "tests/exec/test_group_layers.py",
+                "tests/exec/test_recorded_outputs.py",
                 "tests/exec/cpu not damaged_entries and not several_processes and not another_cache",
             ),
             also=(
@@ -123,7 +122,12 @@ AREAS = {
             5,
             ("refsim/graph/*.py", "refsim/core/lifetimes.py"),
             r"__str__|_?check|_?where|describe",
-            ("tests/graph", "tests/check", "tests/exec/test_networks.py", "tests/exec/test_models.py"),
+            (
+                "tests/graph",
+                "tests/check",
+                "tests/exec/test_recorded_outputs.py",
+                "tests/exec/test_models.py",
+            ),
             chains=("cpu", "cpu:emulated"),
         ),
         Area(

@@ -1,0 +1,31 @@
+"""Recorded files on the device: the bits of ExecuTorch's own runtime, and in every buffer those of our kernels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from exec.recorded import files, inputs, outputs
+
+import refsim
+from refsim_gpu.conformance import Count, compare_model
+from refsim_gpu.executor import KomputeExecutor
+
+#: What the recording runtime does wrong, or converts out of range; and what it refuses.
+OTHER = ("head_07", "head_16", "head_31", "int8_head", "two_heads")
+RECORDED = [path for path in files("ops", "heads") if outputs(path) and path.stem not in OTHER]
+BUFFERS = [*files("groups"), *(path for path in files("heads") if path.stem in (*OTHER, "classifier"))]
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
+def test_the_runtimes_bits(executor: KomputeExecutor, path: Path) -> None:
+    (out,), (need,) = refsim.load(path).run(inputs(path), executor), outputs(path)
+    assert out.tobytes() == need.tobytes()
+
+
+@pytest.mark.parametrize("path", BUFFERS, ids=lambda path: path.stem)
+def test_every_buffer(executor: KomputeExecutor, path: Path) -> None:
+    """tests/exec/test_recorded_outputs.py holds those of groups against what ET-VK's runtime gave."""
+    count = Count(path.stem)
+    compare_model(executor, path, inputs(path), count)
+    assert count.compared and not count.failed
