@@ -14,6 +14,7 @@ from refsim_gpu.modules import ModuleExecutor, Options
 ROOT = Path(__file__).parents[2]
 SPIRV = ROOT / "tests" / "modules" / "spirv"
 MODELS = sorted((ROOT / "tests" / "data" / "models").glob("*.pte"))
+LINEAR_HEAD = ROOT / "tests" / "data" / "models" / "linear_head.pte"
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 EVERY = int(os.environ.get("REFSIM_MODULES_EVERY", "6"))  # 1 repeats all recordings
 #: Operators of which a folder of modules can compute calls, themselves or by their parts.

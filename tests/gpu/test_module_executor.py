@@ -5,13 +5,25 @@ from __future__ import annotations
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from examples import some
-from module_cases import EVERY, INDEX, MODELS, ROOT, SPIRV, WITH_MODULES, case_of, folder_with, opened, right
+from exec.recorded import inputs as inputs_of
+from module_cases import (
+    EVERY,
+    INDEX,
+    LINEAR_HEAD,
+    MODELS,
+    SPIRV,
+    WITH_MODULES,
+    case_of,
+    folder_with,
+    opened,
+    right,
+)
 
 from refsim.core.errors import DeviceError, FormatError, ParameterError, RawBufferError, RefsimError
 from refsim.core.qmath import NVIDIA
@@ -20,12 +32,14 @@ from refsim.exec.executor import OURS, YOURS
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.golden import recorded
+from refsim.golden.check import ACCEPTED, check_entry
 from refsim.golden.rules import case as corpus_case
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
-from refsim_gpu import modules
+from refsim_gpu import conformance, modules
+from refsim_gpu.conformance import Count, compare_model
 from refsim_gpu.kompute import Device
 from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.modules import ModuleExecutor, Options
@@ -57,8 +71,6 @@ def test_recordings(executor: ModuleExecutor, op: str) -> None:
 
 @pytest.mark.parametrize("op", WITH_MODULES)
 def test_cases_of_the_corpus(executor: ModuleExecutor, op: str) -> None:
-    from refsim.golden.check import ACCEPTED, check_entry
-
     entries = list(Corpus(default_root()).entries(op))[:: 97 * EVERY]
     for entry in entries:
         _, result = check_entry(entry, {"spv": executor})
@@ -79,14 +91,12 @@ def test_the_longest_sums(device: Device, options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_models_node_by_node(executor: ModuleExecutor, path: Path) -> None:
-    from refsim_gpu.conformance import Count, compare_model
-
     model = load(path)
     assert all(
         executor.source(node.call).whose == YOURS for _, node in model.nodes() if node.call is not None
     )
     count = Count(path.stem)
-    compare_model(executor, path, [np.load(path.with_suffix(".io.npz"))["in0"]], count)
+    compare_model(executor, path, inputs_of(path), count)
     assert count.compared and not count.failed
 
 
@@ -111,19 +121,12 @@ def test_variants_are_the_ones_that_were_asked_for(device: Device) -> None:
         assert executor.source(case_of("q8ta_quantize").call).kernels == ("q8ta_quantize_texture3d_float",)
 
 
-def test_equal_dispatches_share_a_pipeline(executor: ModuleExecutor) -> None:
-    bound = case_of("q8ta_relu")
-    assert right(executor, bound)
-    before = len(executor.pipelines._kept)
-    assert right(executor, bound)
-    assert len(executor.pipelines._kept) == before
-
-
-def test_few_buffers_are_kept(device: Device) -> None:
+def test_equal_dispatches_share_a_pipeline_and_few_are_kept(device: Device) -> None:
     with opened(SPIRV) as executor:
-        executor.pipelines.most = 1
-        assert all(right(executor, case_of(op)) for op in ("q8ta_relu", "q8ta_clone", "q8ta_relu"))
-        assert len(executor.pipelines._kept) == 1
+        for most, ops, kept in ((8, ("q8ta_relu",) * 2, 1), (1, ("q8ta_relu", "q8ta_clone", "q8ta_relu"), 1)):
+            executor.pipelines.most = most
+            assert all(right(executor, case_of(op)) for op in ops)
+            assert len(executor.pipelines._kept) == kept
 
 
 def test_a_module_that_changes_is_read_again(device: Device, tmp_path: Path) -> None:
@@ -166,16 +169,25 @@ def test_what_our_shaders_cannot_runs_emulated(device: Device, tmp_path: Path) -
 @pytest.mark.parametrize("name", ["nonesuch", "file", "empty", "none"])
 def test_bad_folders(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").write_bytes(b"")
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "none").mkdir()
+    for folder in ("empty", "none"):
+        (tmp_path / folder).mkdir()
     (tmp_path / "none" / "q8ta_add_buffer.glsl").write_text("")
     with pytest.raises(FormatError, match=rf"{name}.*folder with \.spv files"):
         executor_named(f"spv:{tmp_path / name}")
 
 
-@pytest.mark.parametrize("rest", ["", "DIR@7x", "DIR@fallback+nonesuch", "DIR@"])
-def test_bad_names(rest: str) -> None:
-    with pytest.raises(ParameterError, match="fallback" if rest else "spv:DIR"):
+@pytest.mark.parametrize(
+    ("rest", "kind", "said"),
+    [
+        ("", ParameterError, "spv:DIR"),
+        ("DIR@7x", ParameterError, "fallback"),
+        ("DIR@fallback+nonesuch", ParameterError, "fallback"),
+        ("DIR@", ParameterError, "fallback"),
+        ("DIR@99", RefsimError, "no such device|Kompute is not|no driver"),
+    ],
+)
+def test_bad_names(rest: str, kind: type[RefsimError], said: str) -> None:
+    with pytest.raises(kind, match=said):
         executor_named(f"spv:{rest.replace('DIR', str(SPIRV))}")
 
 
@@ -186,11 +198,6 @@ def test_names(tmp_path: Path) -> None:
     folder = tmp_path / "a@1"
     folder.mkdir()
     assert modules.parse(str(folder)) == (str(folder), Options())
-
-
-def test_no_such_device() -> None:
-    with pytest.raises(RefsimError, match=r"no such device|Kompute is not|no driver"):
-        executor_named(f"spv:{SPIRV}@99")
 
 
 # --- weights packed by the folder's own modules ----------------------------------------------------------
@@ -226,8 +233,6 @@ def test_a_write_outside_is_found(device: Device, tmp_path: Path) -> None:
     with opened(SPIRV) as executor:
         (step,) = executor.dispatches(bound.call)
         out, *rest = step.binds
-        from dataclasses import replace
-
         short = replace(step, binds=(replace(out, count=4), *rest))
         given = {name: buffer.words for name, buffer in bound.inputs.items()}
         with pytest.raises(RawBufferError, match="wrote behind the buffer of out"):
@@ -237,14 +242,12 @@ def test_a_write_outside_is_found(device: Device, tmp_path: Path) -> None:
 # --- in a process of its own -----------------------------------------------------------------------------
 
 
-def test_in_a_child_process(device: Device) -> None:
+def test_in_a_child_process(device: Device, tmp_path: Path) -> None:
     executor = executor_named(f"spv:{SPIRV}@{INDEX}")
     assert executor.foreign
     bound = case_of("q8ta_conv2d_pw")
     assert str(executor.source(bound.call)).startswith("yours: q8ta_conv2d_pw")
-    path = ROOT / "tests" / "data" / "models" / "linear_head.pte"
-    inputs = [np.load(path.with_suffix(".io.npz"))["in0"]]
-    model = load(path)
+    model, inputs = load(LINEAR_HEAD), inputs_of(LINEAR_HEAD)
     seen: list[str] = []
     (found,) = model.run(inputs, executor, lambda event: seen.append(event.node.name))
     assert len(seen) == sum(1 for _ in model.nodes())
@@ -257,11 +260,14 @@ def test_in_a_child_process(device: Device) -> None:
         executor._ask("refusal", bound.call)  # type: ignore[attr-defined]
     (again,) = model.run(inputs, executor)
     assert again.tobytes() == expected.tobytes()
+    (tmp_path / "q8ta_relu_buffer.spv").write_bytes(b"nothing of the kind")
+    relu = case_of("q8ta_relu")
+    with pytest.raises(FormatError, match=r"q8ta_relu_buffer\.spv"):  # errors keep their type
+        executor_named(f"spv:{tmp_path}@{INDEX}").run_call(relu.call, relu.inputs)
 
 
 def test_a_graph_takes_modules_that_come_and_go(device: Device, tmp_path: Path) -> None:
-    model = load(ROOT / "tests" / "data" / "models" / "linear_head.pte")
-    inputs = [np.load(ROOT / "tests" / "data" / "models" / "linear_head.io.npz")["in0"]]
+    model, inputs = load(LINEAR_HEAD), inputs_of(LINEAR_HEAD)
     expected = model.run(inputs, NativeExecutor())[0].tobytes()
     folder = folder_with(tmp_path, "q8ta_relu_buffer")
     with opened(folder) as executor:
@@ -281,24 +287,14 @@ def test_a_graph_takes_modules_that_come_and_go(device: Device, tmp_path: Path) 
         assert model.run(inputs, executor)[0].tobytes() == expected
 
 
-def test_errors_of_modules_keep_their_type_across_processes(device: Device, tmp_path: Path) -> None:
-    folder = folder_with(tmp_path, "q8ta_relu_buffer")
-    (folder / "q8ta_relu_buffer.spv").write_bytes(b"nothing of the kind")
-    executor, bound = executor_named(f"spv:{folder}@{INDEX}"), case_of("q8ta_relu")
-    with pytest.raises(FormatError, match=r"q8ta_relu_buffer\.spv"):
-        executor.run_call(bound.call, bound.inputs)
-
-
 def test_conformance_takes_modules(
     device: Device, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from refsim_gpu import conformance
-
     folder = folder_with(tmp_path, "q8ta_relu_buffer", "q8ta_add_buffer")
     models = tmp_path / "models"
     models.mkdir()
     for suffix in (".pte", ".io.npz"):
-        shutil.copy(ROOT / "tests" / "data" / "models" / f"linear_head{suffix}", models)
+        shutil.copy(LINEAR_HEAD.with_suffix(suffix), models)
     status = conformance.main(
         [str(INDEX), "--random", "0", "--modules", str(folder), "--models", str(models)]
     )
