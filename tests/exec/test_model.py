@@ -1,133 +1,133 @@
-"""Loading and running files: what `refsim.load` takes, what `run` checks and reports."""
+"""Loading, preparing and running files: what is taken, what is checked and reported, and outputs that stay."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from exec.recorded import DATA, files, inputs, outputs
 
 import refsim
 from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GraphError, ParameterError
-from refsim.exec.cpu import EmulatedExecutor
+from refsim.core.errors import GraphError, LimitError, ParameterError, ShapeError
+from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
-from refsim.formats.literals import Bool, Double, Int, Null, String
+from refsim.exec.model import Model
+from refsim.formats.literals import Double
 from refsim.formats.pte import read as pte
-from refsim.formats.pte import schema as program
+from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
-from refsim.formats.vkgraph.write import write_blob
+from refsim.formats.vkgraph.write import pack_constants, write_blob
 from refsim.graph.build import build
+from refsim.graph.interpreter import Event
 
-MODELS = Path(__file__).parents[1] / "data" / "models"
-LINEAR = MODELS / "linear_head.pte"
+LINEAR, MIXED = (DATA / "models" / f"{name}.pte" for name in ("linear_head", "mixed_ops"))
+Arrays = list[np.ndarray]
 
 
-@pytest.fixture
-def blob(tmp_path: Path) -> Path:
-    """The first delegate of linear_head as a file of its own, its constants inside."""
-    from refsim.formats.vkgraph.write import write_blob
-
+def delegate() -> Blob:
+    """The only one of linear_head."""
     container = pte.load(LINEAR)
-    ((_, found),) = container.blobs(container.plan())
-    path = tmp_path / "linear_head.vkblob"
-    path.write_bytes(inlined(write_blob, found))
-    return path
+    ((_, blob),) = container.blobs(container.plan())
+    return blob
 
 
-def inlined(write_blob, found) -> bytes:
-    from dataclasses import replace
-
-    from refsim.formats.vkgraph.write import pack_constants
-
-    rows, raw = pack_constants([bytes(c) for c in found.constants])
-    return write_blob(replace(found.graph, constants=tuple(rows)), raw)
+def shown(arrays: Arrays) -> list[tuple[object, ...]]:
+    return [(a.shape, a.dtype, a.tobytes()) for a in arrays]
 
 
-def test_a_bare_delegate_runs(blob: Path) -> None:
-    """The same bytes as the whole file, of which it is all."""
-    with np.load(MODELS / "linear_head.io.npz") as io:
-        x, need = io["in0"], io["upstream_out0"]
-    model = refsim.load(blob)
-    assert model.plan is None
-    assert model.input_shapes() == [(x.shape, x.dtype)]
-    assert model.run([x])[0].tobytes() == need.tobytes()
+def test_a_bare_delegate_runs(tmp_path: Path) -> None:
+    """With its constants inside: the same bytes as the whole file, of which it is all."""
+    blob, path = delegate(), tmp_path / "linear_head.vkblob"
+    rows, raw = pack_constants([bytes(c) for c in blob.constants])
+    path.write_bytes(write_blob(replace(blob.graph, constants=tuple(rows)), raw))
+    model, (x,) = refsim.load(path), inputs(LINEAR)
+    assert model.plan is None and model.input_shapes() == [(x.shape, x.dtype)]
+    assert shown(model.run([x])) == shown(outputs(LINEAR))
     assert [n.name for _, n in model.nodes()] == [n.name for _, n in refsim.load(LINEAR).nodes()]
+
+
+def test_events_report_every_node_in_order() -> None:
+    model, seen = refsim.load(MIXED), list[Event]()
+    model.run(inputs(MIXED), observe=seen.append)
+    assert [(e.delegate, e.node.number) for e in seen] == [(d, n.number) for d, n in model.nodes()]
+    for event in seen:
+        assert event.seconds >= 0 and set(event.outputs) == set(event.node.outputs)
+        for value, held in event.outputs.items():
+            tensor = event.graph.tensors[value]
+            assert isinstance(held, PackedBuffer) == (tensor.desc is not None)
+            assert (held.unpack() if isinstance(held, PackedBuffer) else held).shape == tensor.shape
+
+
+# --- prepared --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", files("models", "networks", "heads"), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_a_prepared_model_gives_the_same_outputs(path: Path) -> None:
+    """And keeps them: a later run does not write into an earlier one's."""
+    model, executor = refsim.load(path), NativeExecutor()
+    prepared = model.prepare(executor)
+    given = [model.random_inputs(seed) for seed in (1, 2)]
+    expected = [shown(model.submit(inputs, executor).finish()) for inputs in given]
+    for run in (prepared.run, lambda inputs: model.run(inputs, executor)):
+        found = [run(inputs) for inputs in given]
+        assert [shown(arrays) for arrays in found] == expected
+
+
+def test_any_executor_can_be_prepared() -> None:
+    model = refsim.load(MIXED)
+    given = model.random_inputs(1)
+    first, *others = (
+        shown(model.prepare(each).run(given)) for each in ("cpu", "cpu:emulated", EmulatedExecutor())
+    )
+    assert others == [first, first]
+
+
+def test_executors_that_take_turns_keep_their_own_sessions() -> None:
+    model = refsim.load(LINEAR)
+    executors = [NativeExecutor(), NativeExecutor(2)]
+    for executor in executors * 2:
+        model.run(model.random_inputs(1), executor)
+    assert all(len(executor._plans) == 1 for executor in executors)
+
+
+# --- what is refused -------------------------------------------------------------------------------------
 
 
 def test_unknown_executor() -> None:
     with pytest.raises(ParameterError, match="executor: unknown; got 'tpu', need "):
-        refsim.load(LINEAR).run([np.zeros((6, 32), np.float32)], executor="tpu")
+        refsim.load(LINEAR).run(inputs(LINEAR), executor="tpu")
 
 
-def test_events_report_every_node_in_order() -> None:
-    with np.load(MODELS / "mixed_ops.io.npz") as io:
-        x = io["in0"]
-    model = refsim.load(MODELS / "mixed_ops.pte")
-    seen: list = []
-    model.run([x], observe=seen.append)
-    assert [(e.delegate, e.node.number) for e in seen] == [(d, n.number) for d, n in model.nodes()]
-    for event in seen:
-        assert event.seconds >= 0
-        assert set(event.outputs) == set(event.node.outputs)
-        for value, held in event.outputs.items():
-            tensor = event.graph.tensors[value]
-            assert isinstance(held, PackedBuffer) == (tensor.desc is not None)
-            assert held.unpack().shape == tensor.shape
+def test_wrong_inputs_are_refused() -> None:
+    model = refsim.load(MIXED)
+    (x,) = model.random_inputs(1)
+    prepared = model.prepare()
+    model.run([x])  # from now on inputs that fit take a short way
+    wrongs: tuple[tuple[Arrays, str], ...] = (
+        ([], "number of inputs"), ([x[:, :2]], "does not fit"), ([x.astype(np.float64)], "float64"),
+    )  # fmt: skip
+    for wrong, problem in wrongs:
+        for run in (prepared.run, model.run):
+            with pytest.raises(ShapeError, match=problem):
+                run(wrong)
+    kept = x.copy()
+    assert shown(prepared.run([np.asfortranarray(x)])) == shown(prepared.run([x]))
+    assert np.array_equal(x, kept)
 
 
-# --- damaged plans -----------------------------------------------------------------------------------------
-
-
-def any_value(rng: random.Random, count: int) -> object:
-    ids = tuple(rng.randrange(count) for _ in range(rng.randrange(4)))
-    sizes = tuple(rng.choice((0, 1, 2, 16)) for _ in range(rng.randrange(4)))
-    order = tuple(range(len(sizes)))
-    return rng.choice((
-        Null(), Int(3), Int(-1), Double(float("nan")), Bool(True), String("x"), program.IntIdList(ids),
-        program.TensorList(ids), program.OptionalTensorList((-1, *ids)),
-        program.Tensor(rng.choice((1, 3, 6, 7, 12)), sizes, order, rng.choice((0, 1))),
-    ))  # fmt: skip
-
-
-def damaged(plan: program.Plan, rng: random.Random) -> program.Plan:
-    """The plan around the delegates with other values, ids, arguments or instructions."""
-    values, inputs, outputs = list(plan.values), list(plan.inputs), list(plan.outputs)
-    steps, operators = list(plan.chains[0].instructions), list(plan.operators)
-    for _ in range(rng.choice((1, 1, 2))):
-        kind, anything = rng.randrange(7), rng.randrange(len(values))
-        at = rng.randrange(len(steps))
-        args = list(getattr(steps[at], "args", ()))
-        if kind < 2:
-            used = [*args, *inputs, *outputs]
-            values[rng.choice(used)] = any_value(rng, len(values))
-        elif kind == 2:
-            rng.choice((inputs, outputs)).append(anything)
-        elif kind == 3:
-            ids = rng.choice((inputs, outputs))
-            ids[rng.randrange(len(ids))] = anything
-        elif kind == 4 and args:
-            args[rng.randrange(len(args))] = anything
-            steps[at] = replace(steps[at], args=tuple(args[: rng.choice((len(args), 1))]))
-        elif kind == 5:
-            call = rng.choice((program.MoveCall(anything, at), program.JumpFalseCall(anything, 0)))
-            steps.insert(at, call)
-        elif kind == 6 and operators:
-            operators[0] = program.Operator(
-                rng.choice(("aten::cat", "aten::relu", "", "x")), rng.choice(("out", ""))
-            )
-    chain = replace(plan.chains[0], instructions=tuple(steps))
-    return replace(
-        plan,
-        values=tuple(values),
-        inputs=tuple(inputs),
-        outputs=tuple(outputs),
-        chains=(chain,),
-        operators=tuple(operators),
-    )
+def test_what_cannot_run_is_refused_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = refsim.load(MIXED)
+    with pytest.raises(GraphError, match="not a Vulkan delegate"):
+        Model(model.path, {0: model.graphs[0]}, model.plan, model.container).prepare()
+    monkeypatch.setenv("REFSIM_MAX_BYTES", "1")
+    with pytest.raises(LimitError, match="delegate 0"):
+        model.prepare()
 
 
 def test_an_input_that_is_no_tensor() -> None:
@@ -136,15 +136,20 @@ def test_an_input_that_is_no_tensor() -> None:
     values = list(whole.plan.values)
     values[whole.plan.inputs[0]] = Double(3.0)
     with pytest.raises(GraphError, match=r"input 0: not a tensor; got Double"):
-        replace(whole, plan=replace(whole.plan, values=tuple(values))).run([np.zeros((6, 32), np.float32)])
+        replace(whole, plan=replace(whole.plan, values=tuple(values))).run(inputs(LINEAR))
+
+
+def test_a_missing_value_names_the_node() -> None:
+    """A graph whose chain lost its first operator reads a value that nothing wrote."""
+    blob = delegate()
+    headless = replace(blob, graph=replace(blob.graph, chain=blob.graph.chain[1:]))
+    with pytest.raises(GraphError, match=r"node 0 et_vk\.q8ta_linear.*nothing wrote"):
+        build(headless, "headless")
 
 
 def test_an_operator_that_gives_too_little() -> None:
     """A float operator with two outputs in the graph and one result."""
-    from refsim.formats.vkgraph.read import Blob
-    from refsim.formats.vkgraph.schema import OperatorCall, ValueList, VkGraph, VkTensor
-
-    values = (VkTensor(5, (4,)), VkTensor(5, (4,)), VkTensor(5, (4,)), ValueList((1, 2)))
+    values = (*[VkTensor(5, (4,))] * 3, ValueList((1, 2)))
     graph = VkGraph("", (OperatorCall(0, "aten.relu.default", (0, 3)),), values, (0,), (1, 2))
     built = build(Blob(graph, ()), "delegate")  # type: ignore[arg-type]
     with pytest.raises(GraphError, match=r"node 0 aten\.relu\.default: gives fewer results; got 1, need 2"):
@@ -156,20 +161,14 @@ def test_results_without_elements(tmp_path: Path) -> None:
     image, row, none = (VkTensor(5, dims, memory_layout=2) for dims in ((1, 4, 3, 3), (4,), (0,)))
     values = (image, row, row, row, row, Double(0.1), Double(1e-3), image, none, none, ValueList((7, 8, 9)))
     name = "aten._native_batch_norm_legit_no_training.default"
-    call = OperatorCall(0, name, (0, 1, 2, 3, 4, 5, 6, 10))
-    (tmp_path / "delegate.bin").write_bytes(
-        write_blob(VkGraph("", (call,), values, (0, 1, 2, 3, 4), (7,)), b"")
-    )
-    model = refsim.load(tmp_path / "delegate.bin")
+    graph = VkGraph("", (OperatorCall(0, name, (0, 1, 2, 3, 4, 5, 6, 10)),), values, (0, 1, 2, 3, 4), (7,))
+    path = tmp_path / "delegate.bin"
+    path.write_bytes(write_blob(graph, b""))
     x = np.arange(36, dtype=np.float32).reshape(1, 4, 3, 3)
-    given = [
-        x,
-        *(np.array(v, np.float32) for v in ([1, 2, 3, 4], [4, 3, 2, 1], [0, 9, 18, 27], [1, 4, 9, 16])),
-    ]
-    _, weight, bias, mean, var = (a if a.ndim == 4 else a.reshape(1, 4, 1, 1) for a in given)
+    rows = np.array([[1, 2, 3, 4], [4, 3, 2, 1], [0, 9, 18, 27], [1, 4, 9, 16]], np.float32)
+    weight, bias, mean, var = rows.reshape(4, 1, 4, 1, 1)
     need = ((x - mean) / np.sqrt(var + np.float32(1e-3))) * weight + bias
     for executor in ("cpu", "cpu:emulated"):
         for observe in (None, lambda event: None):
-            (out,) = model.run(given, executor, observe)
-            assert out.tobytes() == need.tobytes()
-    assert main(["inspect", str(tmp_path / "delegate.bin")]) == 0
+            assert shown(refsim.load(path).run([x, *rows], executor, observe)) == shown([need])
+    assert main(["inspect", str(path)]) == 0
