@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
+from refsim.golden import rules
 from refsim.ops.base import int4
 from refsim.ops.base.arg import Kind
-from refsim.ops.base.binding import bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
@@ -29,6 +32,16 @@ SMALL_CORPUS = (UNARY.name, LINEAR.name)
 def some(op: OpSpec, count: int = 2) -> tuple[Case, ...]:
     """The operator's example and a few random calls."""
     return (op.cases.example, *(op.sample(Rng(seed)) for seed in range(count)))
+
+
+def small(op: str, count: int, most_words: int) -> Iterator[tuple[str, BoundCase]]:
+    """Cases of the corpus whose inputs have few words, evenly apart, and their names."""
+    found, size = 0, rules.RULES[op].count
+    for number in range(0, size, max(1, size // (3 * count))):
+        bound = bind(rules.case(op, number))
+        if found < count and sum(buffer.words.size for buffer in bound.inputs.values()) <= most_words:
+            found += 1
+            yield f"{op}/{number:04d}", bound
 
 
 def at_the_least_range(op: OpSpec) -> tuple[Call, dict[str, PackedBuffer]]:

@@ -24,12 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from examples import small
+
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.launch import Launch
 from refsim.exec.executor import Executor
-from refsim.golden import rules
-from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim_gpu import build_shaders
@@ -202,17 +203,6 @@ class Watching(KomputeExecutor):
         return out
 
 
-def cases(op: str, count: int) -> Iterator[BoundCase]:
-    """Cases of an operator's corpus, evenly apart."""
-    found, size = 0, rules.RULES[op].count
-    for number in range(0, size, max(1, size // (3 * count))):
-        bound = bind(rules.case(op, number))
-        if found < count and sum(buffer.words.size for buffer in bound.inputs.values()) <= MOST_WORDS:
-            found += 1
-            yield bound
-    assert found == count
-
-
 @dataclass
 class Ran:
     """What the shaders of some cases did: outside of their buffers, and within them, a line for each dispatch."""
@@ -225,7 +215,9 @@ class Ran:
 def ran(executor: Watching, op: str, count: int) -> Ran:
     """What the shaders of some cases do; their bytes are right either way."""
     made = Ran([], [], [])
-    for bound in cases(op, count):
+    chosen = [bound for _, bound in small(op, count, MOST_WORDS)]
+    assert len(chosen) == count
+    for bound in chosen:
         executor.outside.clear()
         executor.reached.clear()
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs), bound.case

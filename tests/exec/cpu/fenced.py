@@ -13,10 +13,15 @@ import ctypes
 import mmap
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from unittest import mock
 from weakref import ref
 
 import numpy as np
+from cases import BY_LAYOUT
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from examples import small
 
 from refsim.core.buffer import ALIGN, FAR_WORDS, GUARD_WORDS, PackedBuffer
 from refsim.exec.cpu import NativeExecutor, routes
@@ -26,15 +31,11 @@ from refsim.golden import rules
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.base.traits import Family
 
 SLACK, PAGE = 64, mmap.PAGESIZE
 #: Words of the inputs of a case together.
 MOST_WORDS = 20_000
-#: Families with few routes and many layouts, and how many times as many cases they have.
-BY_LAYOUT = (
-    Family.RELAYOUT, Family.STAGE_IN, Family.STAGE_OUT, Family.ELEMENTWISE, Family.QUANTIZE, Family.DEQUANTIZE,
-)  # fmt: skip
+#: How many times as many cases families have whose kernels go by the layouts.
 LAYOUTS = 5
 #: Channels of which the kernel of depthwise convolutions has not a whole vector of words; each in every layout.
 FEW_CHANNELS = 16
@@ -99,16 +100,6 @@ def run(kind: type[Fenced], bound: BoundCase, executor: NativeExecutor) -> Packe
         return executor.run_call(bound.call, inputs)
 
 
-def cases(op: str, count: int) -> Iterator[tuple[str, BoundCase]]:
-    """Small cases of the corpus, evenly apart."""
-    found, size = 0, rules.RULES[op].count
-    for number in range(0, size, max(1, size // (3 * count))):
-        bound = bind(rules.case(op, number))
-        if found < count and sum(buffer.words.size for buffer in bound.inputs.values()) <= MOST_WORDS:
-            found += 1
-            yield f"{op}/{number:04d}", bound
-
-
 def few_channels(op: str) -> Iterator[tuple[str, BoundCase]]:
     """The first small case of the corpus with so few channels, for each number of their words and each layout."""
     found = set[tuple[int, str]]()
@@ -126,7 +117,10 @@ def main(threads: int, count: int) -> None:
     executors = {rule.route: NativeExecutor(threads, {"*": rule.route}) for rule in routes.RULES}
     for op, row in OPS.items():
         few = few_channels(op) if op == "q8ta_conv2d_dw" else ()
-        for name, bound in (*cases(op, count * (LAYOUTS if row.family in BY_LAYOUT else 1)), *few):
+        for name, bound in (
+            *small(op, count * (LAYOUTS if row.family in BY_LAYOUT else 1), MOST_WORDS),
+            *few,
+        ):
             for route, executor in executors.items():
                 chosen = executor.choose(Prepared(bound.call))
                 if chosen.route != route or not chosen.jobs():

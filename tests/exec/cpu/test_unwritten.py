@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from examples import small
 
 from refsim.core.buffer import GUARD, PackedBuffer
 from refsim.core.tensor import TensorDesc
@@ -16,7 +17,7 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
 #: Cases of the corpus for each operator, of small tensors.
-EACH, STEP, MOST_WORDS = 12, 7, 4000
+EACH, MOST_WORDS = 12, 8000
 EXECUTORS = {"cpu": NativeExecutor(), "cpu, 3 threads": NativeExecutor(3), "cpu:emulated": EmulatedExecutor()}
 
 
@@ -36,15 +37,11 @@ def test_what_lay_there_before_does_not_show(
 ) -> None:
     for module in (native, emulated):
         monkeypatch.setattr(module, "PackedBuffer", Filled)
-    tried = 0
-    for number in range(0, rules.RULES[op].count, STEP):
-        bound = bind(rules.case(op, number))
-        if tried == EACH or sum(buffer.words.size for buffer in bound.inputs.values()) > MOST_WORDS:
-            continue
+    chosen = list(small(op, EACH, MOST_WORDS))
+    assert len(chosen) == EACH
+    for name, bound in chosen:
         out = executor.run_call(bound.call, bound.inputs)
-        assert np.array_equal(out.unpack(), bound.call.expected(bound.inputs).unpack()), bound.case
-        tried += 1
-    assert tried == EACH
+        assert np.array_equal(out.unpack(), bound.call.expected(bound.inputs).unpack()), name
 
 
 @pytest.mark.parametrize("executor", EXECUTORS.values(), ids=EXECUTORS)
