@@ -83,21 +83,14 @@ def test_triage_reads_the_folder_of_the_script(refsim, tmp_path: Path) -> None:
         shutil.copy(f"{HEAD}{suffix}", tmp_path / f"m{suffix}")
     done = ran(tmp_path, script("m.pte", 8), sys.executable, "-c", DEVICE, f"{HEAD}.npz")
     assert done.returncode == 0, done.stderr
-    line = (
-        "triage",
-        f"{HEAD}.pte",
-        "-i",
-        DATA / "models/linear_head.io.npz",
-        "--outputs",
-        tmp_path / "m.runs",
-    )
-    found = refsim(*line, "--json")
+    line = f"triage {HEAD}.pte -i {DATA}/models/linear_head.io.npz --outputs {tmp_path}/m.runs"
+    found = refsim(f"{line} --json")
     assert found.status == 1
     runs = found.json["runs"]
     assert runs["groups"] == [[0, 1, 2, 4, 5, 6], [3, 7]] and runs["rare"] == 2
     assert runs["first"] == "delegate0_v24" and runs["elements"] == 1
     assert runs["tends"]["operator"] == "q8ta_linear" and runs["tends"]["calls"] == 3
-    assert "2 of 8 (25 %)" in refsim(*line).out
+    assert "2 of 8 (25 %)" in refsim(line).out
 
 
 def test_expose_writes_the_script_beside_the_program(refsim, tmp_path: Path) -> None:
@@ -107,8 +100,8 @@ def test_expose_writes_the_script_beside_the_program(refsim, tmp_path: Path) -> 
     text = Path(done.json["script"]).read_text()
     assert text == script(str(out), 7)
     assert subprocess.run(["sh", "-n", done.json["script"]], check=False).returncode == 0
-    both = ("expose", DATA / "models/linear_head.pte", "-o", out, "--runs", 7, "--chunk", 2)
-    assert refsim(*both).status == 2
+    both = f"expose {DATA}/models/linear_head.pte -o {out} --runs 7 --chunk 2"
+    assert refsim(both).status == 2
 
 
 # --- what the calls that change have in common -----------------------------------------------------------

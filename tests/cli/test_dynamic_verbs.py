@@ -43,9 +43,7 @@ def test_a_run_its_dump_and_its_comparison(refsim, tmp_path: Path, inputs: Path)
     need = Shape("fcn_add", 1).recorded(0)
     assert need is not None
     np.savez(tmp_path / "need.npz", out0=need)
-    done = refsim(
-        "run", FCN, "-i", inputs, "--expect", tmp_path / "need.npz", "--dump", ".", tmp_path / "dump"
-    )
+    done = refsim(f"run {FCN} -i {inputs} --expect {tmp_path}/need.npz --dump . {tmp_path}/dump")
     assert done.status == 0
     assert refsim("run", FCN, "-i", inputs, "--golden", tmp_path / "dump").status == 0
     assert refsim("bisect", FCN, "-i", inputs, "--actual", tmp_path / "dump").status == 0

@@ -18,6 +18,7 @@ from refsim.exec import entry_points, fingerprint
 from refsim.exec.factory import executor_named, executors
 from refsim.exec.plugin import PluginExecutor
 from refsim.ops.base.binding import bind
+from refsim.ops.base.prepared import Prepared
 
 ROOT = Path(__file__).parents[2]
 VENDOR = ROOT / "tests/exec/vendor"
@@ -42,11 +43,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def test_it_is_listed(refsim) -> None:
-    rows = {row.name: row for row in executors()}
-    assert rows["vendor"].available
-    assert rows["vendor"].detail == "vendor-kernels 1.4: NumPy kernels of an imaginary vendor."
-    done = refsim("doctor", "--json")
-    assert "vendor" in [row["name"] for row in done.json["executors"]]
+    (row,) = (row for row in executors() if row.name == "vendor")
+    assert row.available and row.detail == "vendor-kernels 1.4: NumPy kernels of an imaginary vendor."
+    assert "vendor" in [row["name"] for row in refsim("doctor --json").json["executors"]]
 
 
 def test_the_page_shows_the_example() -> None:
@@ -65,13 +64,13 @@ def test_nobody_looks_for_it_when_the_name_is_refsims_own() -> None:
 
 
 def test_a_model_runs_on_it_and_the_rest_on_ours(refsim, models: Path) -> None:
-    file = models / "mixed_ops.pte"
-    done = refsim("run", file, "--random", 0, "-x", "vendor", "--json")
+    given = f"{models}/mixed_ops.pte --random 0"
+    done = refsim(f"run {given} -x vendor --json")
     sources = {row["operator"]: row["sources"]["vendor"] for row in done.json["nodes"] if "sources" in row}
-    assert done.status == 0
-    assert sources[RELU]["whose"] == "yours" and sources["q8ta_conv2d_pw"]["whose"] == "ours"
-    assert sources["q8ta_conv2d_pw"]["why"] == "the library has no such kernel"
-    assert refsim("compare", file, "--random", 0, "-x", "cpu", "-x", "vendor").status == 0
+    other = sources["q8ta_conv2d_pw"]
+    assert done.status == 0 and sources[RELU]["whose"] == "yours"
+    assert (other["whose"], other["why"]) == ("ours", "the library has no such kernel")
+    assert refsim(f"compare {given} -x cpu -x vendor").status == 0
 
 
 @pytest.mark.long
@@ -95,16 +94,15 @@ def test_replay_names_the_cause(refsim) -> None:
 
 def test_a_test_of_pytest_fails_if_it_refuses_the_case(packed_golden) -> None:
     packed_golden.check_kernel(f"{RELU}/0005", "vendor")
-    with pytest.raises(
-        pytest.fail.Exception, match="no kernel of yours runs it: the library has no such kernel"
-    ):
+    said = "no kernel of yours runs it: the library has no such kernel"
+    with pytest.raises(pytest.fail.Exception, match=said):
         packed_golden.check_kernel(f"{OTHER}/0005", "vendor")
 
 
 @pytest.mark.long
 def test_golden_verify_counts_what_it_refuses(refsim) -> None:
-    given = ("golden", "verify", f"{RELU}/0005", f"{OTHER}/0005", "--workers", 1, "--json", "-x")
-    done = refsim(*given, "vendor,vendor:truncate")
+    given = f"golden verify {RELU}/0005 {OTHER}/0005 --workers 1 --json -x"
+    done = refsim(f"{given} vendor,vendor:truncate")
     facts = done.json
     assert done.status == 1 and facts["executors"]["vendor"] == {"same": 1, "refused": 1}
     assert facts["executors"]["vendor:truncate"] == {"different": 1, "refused": 1}
@@ -115,22 +113,10 @@ def test_golden_verify_counts_what_it_refuses(refsim) -> None:
 
 @pytest.mark.long
 def test_sweep_runs_it(refsim, tmp_path: Path) -> None:
-    given = (
-        "sweep",
-        RELU,
-        "-n",
-        8,
-        "--workers",
-        0,
-        "--profile",
-        "canonical",
-        "--failures",
-        tmp_path,
-        "--json",
-    )
-    (row,) = refsim(*given, "-x", "vendor").json["counts"]
+    given = f"sweep {RELU} -n 8 --workers 0 --profile canonical --failures {tmp_path} --json"
+    (row,) = refsim(f"{given} -x vendor").json["counts"]
     assert row["statuses"]["same"] == 8
-    found = refsim(*given, "-x", "vendor:truncate").json
+    found = refsim(f"{given} -x vendor:truncate").json
     assert not found["same"] and "off by one step only" in found["failures"][0]["message"]
 
 
@@ -157,10 +143,7 @@ def _spoil(call: Any, inputs: Any) -> bytes:
 @pytest.mark.parametrize(
     ("run", "text"),
     [
-        (
-            lambda call, inputs: 1 // 0,
-            "failed; got ZeroDivisionError: integer division or modulo by zero (test_exec",
-        ),
+        (lambda call, inputs: 1 // 0, "failed; got ZeroDivisionError: integer division or modulo by zero ("),
         (lambda call, inputs: None, "got NoneType, need"),
         (lambda call, inputs: b"123", "got 3 bytes, need"),
         (lambda call, inputs: np.zeros(call.out.shape, np.int8), "got int8 array of ["),
@@ -191,7 +174,7 @@ def test_bytes_arrays_and_buffers_are_taken() -> None:
 
 def test_its_own_error_of_a_device_passes() -> None:
     def run(call: Any, inputs: Any) -> bytes:
-        raise api.DeviceError("vendor's board", "not connected")
+        raise DeviceError("vendor's board", "not connected")
 
     with pytest.raises(DeviceError, match="vendor's board: not connected"):
         _relu(run)
@@ -204,8 +187,6 @@ def test_what_it_keeps_for_a_call_is_there_again() -> None:
         seen.append(dict(call.kept))
         call.kept["weights"] = "laid out"
         return bytes(call.out.nbytes)
-
-    from refsim.ops.base.prepared import Prepared
 
     bound = bind(UNARY.cases.example)
     executor, prepared = PluginExecutor(Whatever(run), "x"), Prepared(bound.call)
@@ -235,31 +216,15 @@ def bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("name", "kind", "text"),
     [
-        (
-            "lost",
-            PluginError,
-            "executor lost of bad 0.1: the import of bad_lost:open failed; got ModuleNotFoundError",
-        ),
-        (
-            "none:1",
-            PluginError,
-            "executor none of bad 0.1: the import of bad_kernels:none failed; got AttributeError",
-        ),
+        ("lost", PluginError, "executor lost of bad 0.1: the import of bad_lost:open failed; got ModuleNotFoundError"),
+        ("none:1", PluginError, "executor none of bad 0.1: the import of bad_kernels:none failed; got AttributeError"),
         ("text", PluginError, "bad_kernels:text cannot be called; got str"),
         ("number", PluginError, "several distributions have the name; got bad 0.1 and twice 0.1"),
         ("dead", DeviceError, "dead: the worker process ended during opening; got exit status 7"),
-        (
-            "vendor:fast",
-            PluginError,
-            "vendor-kernels 1.4: opening vendor:fast failed; got ValueError: unknown arg",
-        ),
-        (
-            "nonesuch",
-            ParameterError,
-            "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, wgsl:DIR, cpu, dead, lost, none, ",
-        ),
+        ("vendor:fast", PluginError, "vendor-kernels 1.4: opening vendor:fast failed; got ValueError: unknown arg"),
+        ("nonesuch", ParameterError, "cpu, cpu:emulated, gpu, gpu:N, spv:DIR, wgsl:DIR, cpu, dead, lost, none, "),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_opened_is_named(name: str, kind: type[RefsimError], text: str, bad: None) -> None:
     with pytest.raises(kind) as caught:
         executor_named(name)
@@ -276,20 +241,17 @@ def test_those_that_cannot_be_opened_are_listed_with_the_reason(bad: None) -> No
 @pytest.mark.long
 def test_results_of_another_version_are_not_continued(tmp_path: Path, refsim) -> None:
     """The package is known by its files, and not only by its version."""
-    command = ("sweep", RELU, "-n", 2, "--workers", 0, "-x", "vendor", "--db", tmp_path / "s.db")
-    assert refsim(*command).status == 0 and refsim(*command, "--resume").status == 0
+    command = f"sweep {RELU} -n 2 --workers 0 -x vendor --db {tmp_path}/s.db"
+    assert refsim(command).status == 0 and refsim(f"{command} --resume").status == 0
     before = fingerprint.foreign(["vendor", "cpu", "nonesuch"])
     assert set(before) == {"vendor"} and before != fingerprint.foreign(["vendor:truncate"])
-    (code,) = (
-        Path(path) / "vendor_kernels/__init__.py"
-        for path in sys.path
-        if (Path(path) / "vendor_kernels").is_dir()
-    )
+    (site,) = (Path(path) for path in sys.path if (Path(path) / "vendor_kernels").is_dir())
+    code = site / "vendor_kernels/__init__.py"
     text = code.read_text()
     try:
         code.write_text(text + "\n# a kernel was mended\n")
         assert fingerprint.foreign(["vendor"]) != before
-        refsim(*command, "--resume").refused("other modules, or another package, of executor vendor")
+        refsim(f"{command} --resume").refused("other modules, or another package, of executor vendor")
     finally:
         code.write_text(text)
-    assert refsim(*command, "--resume").status == 0
+    assert refsim(f"{command} --resume").status == 0

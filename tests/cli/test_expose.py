@@ -1,4 +1,4 @@
-"""`refsim expose`: files and manifests, and refusals before anything is written."""
+"""Exposed files: what expose writes and says, that no verb runs one here, and what collect makes of their outputs."""
 
 from __future__ import annotations
 
@@ -9,121 +9,189 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device.simulated import Runtime
+from saved import contents
 
+from refsim.core.errors import GraphError
 from refsim.device import manifest as m
 from refsim.device.noticed import exposed
+from refsim.exec.model import load
+
+DEVICE = Path(__file__).parents[1] / "data" / "device"
+VALUES = [f"delegate0_v{number}" for number in (17, 20, 24, 28)]
 
 
-def test_a_program_and_its_manifest(refsim, models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "m.pte"
-    done = refsim("expose", models / "linear_head.pte", "-o", out)
+@pytest.fixture
+def expose(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The command that exposes a small model as m.pte in this folder."""
+    monkeypatch.chdir(tmp_path)
+    return f"expose {models}/linear_head.pte -o m.pte"
+
+
+def test_a_program_and_its_manifest(refsim, expose: str, models: Path) -> None:
+    Path("m.pte").write_text("something old")
+    done = refsim(expose)
     assert done.status == 0 and done.err == ""
-    assert "out1" in done.out and "delegate0_v17" in done.out and f"refsim triage {out}" in done.out
-    _, manifest = m.read(out)
-    assert [row.value for row in manifest.outputs[1:]] == [f"delegate0_v{n}" for n in (17, 20, 24, 28)]
+    assert "out1" in done.out and VALUES[0] in done.out and "refsim triage m.pte" in done.out
+    _, manifest = m.read("m.pte")
+    assert [row.value for row in manifest.outputs[1:]] == VALUES
     x = np.load(models / "linear_head.io.npz")
-    outputs = Runtime(out.read_bytes()).run([x["in0"]])
+    outputs = Runtime(Path("m.pte").read_bytes()).run([x["in0"]])
     assert outputs[0].tobytes() == x["upstream_out0"].tobytes()
 
 
-def test_a_runtime_without_packed_buffers_gets_values(refsim, models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "m.pte"
-    line = ("expose", models / "linear_head.pte", "-o", out, "--runtime", "webgpu")
-    done = refsim(*line)
-    _, manifest = m.read(out)
+def test_a_runtime_without_packed_buffers_gets_values(refsim, expose: str) -> None:
+    done = refsim(f"{expose} --runtime webgpu")
+    _, manifest = m.read("m.pte")
     assert done.status == 0 and {row.way for row in manifest.outputs[1:]} == {"values"}
-    assert f"refsim triage {out} -i IN.npz --outputs OUTPUTS --runtime webgpu" in " ".join(done.out.split())
-    refsim(*line, "--as", "words").refused("webgpu has no packed buffers; got --as words, need values")
+    said = " ".join(done.out.split())
+    assert "refsim triage m.pte -i IN.npz --outputs OUTPUTS --runtime webgpu" in said
+    refused = refsim(f"{expose} --runtime webgpu --as words")
+    refused.refused("webgpu has no packed buffers; got --as words, need values")
 
 
-def test_json_names_every_file(refsim, models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "m.pte"
-    done = refsim("expose", models / "linear_head.pte", "-o", out, "--chunk", 3, "--json")
-    names = [tmp_path / "m.1.pte", tmp_path / "m.2.pte"]
-    assert [row["file"] for row in done.json["files"]] == [str(name) for name in names]
-    for name, manifest in zip(names, done.json["manifests"], strict=True):
-        assert json.loads(Path(f"{name}.json").read_text()) == manifest
-    assert done.json["left_out"] == {}
+def test_json_names_every_file(refsim, expose: str) -> None:
+    found = refsim(f"{expose} --chunk 3 --json").json
+    names = ["m.1.pte", "m.2.pte"]
+    assert [row["file"] for row in found["files"]] == names and found["left_out"] == {}
+    assert found["manifests"] == [json.loads(Path(f"{name}.json").read_text()) for name in names]
 
 
-def test_a_file_is_replaced_but_not_the_program_itself(refsim, models: Path, tmp_path: Path) -> None:
-    program, out = tmp_path / "m.pte", tmp_path / "out.pte"
-    program.write_bytes((models / "linear_head.pte").read_bytes())
-    out.write_text("something old")
-    assert refsim("expose", program, "-o", out).status == 0 and m.read(out)
-    refsim("expose", program, "-o", tmp_path / "." / "m.pte").refused(
-        "is read as FILE, and --output would replace it; need another name"
-    )
-    assert program.read_bytes() == (models / "linear_head.pte").read_bytes()
+def test_an_exposed_file_is_not_exposed_again(refsim, expose: str) -> None:
+    assert refsim(expose).status == 0
+    before = contents(Path())
+    refsim("expose m.pte -o again.pte").refused("m.pte: is exposed already; need linear_head.pte")
+    assert contents(Path()) == before
+    Path("m.pte.json").write_text("{}")
+    refused = refsim("expose m.pte -o again.pte")
+    refused.refused("m.pte: is exposed, but m.pte.json is not its manifest; need that file")
 
 
-def test_an_exposed_file_is_not_exposed_again(refsim, models: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.pte"
-    assert refsim("expose", models / "linear_head.pte", "-o", out).status == 0
-    refsim("expose", out, "-o", tmp_path / "again.pte").refused(
-        f"{out}: is exposed already; need linear_head.pte"
-    )
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.pte", "out.pte.json"]
-    Path(f"{out}.json").write_text("{}")
-    refsim("expose", out, "-o", tmp_path / "again.pte").refused(
-        f"{out}: is exposed, but {out}.json is not its manifest; need that file"
-    )
-
-
-@pytest.mark.parametrize("options", [(), ("--share",), ("--fill", "none"), ("--as", "values")])
-def test_an_exposed_file_is_known_without_its_manifest(
-    refsim, models: Path, tmp_path: Path, options: tuple[str, ...]
-) -> None:
+@pytest.mark.parametrize("options", ["", "--share", "--fill none", "--as values"])
+def test_an_exposed_file_is_known_without_its_manifest(refsim, expose: str, options: str) -> None:
     """Copied alone, it says itself that it is exposed: to expose it again would hand out its helpers."""
-    lost = tmp_path / "lost.pte"
-    assert refsim("expose", models / "linear_head.pte", *options, "-o", lost).status == 0
-    Path(m.path_of(lost)).unlink()
-    for words in (
-        ("triage", lost, "--random", 0, "--outputs", "x.npz"),
-        ("collect", lost, "x.npz", "-o", tmp_path / "dump"),
-        ("expose", lost, "-o", tmp_path / "again.pte"),
+    assert refsim(f"{expose} {options}").status == 0
+    Path("m.pte.json").unlink()
+    before = contents(Path())
+    for line in (
+        "triage m.pte --random 0 --outputs x.npz",
+        "collect m.pte x.npz -o d",
+        "expose m.pte -o n.pte",
     ):
-        done = refsim(*words)
+        done = refsim(line)
         done.refused(
-            f"{lost}: is exposed, but {lost}.json is missing; need that file: copy it from where expose"
+            "m.pte: is exposed, but m.pte.json is missing; need that file: copy it from where expose"
         )
-        assert "try:" not in done.err
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["lost.pte"]
+        assert done.hints == []
+    assert contents(Path()) == before
 
 
-def test_a_program_that_is_like_an_exposed_one_is_none(models: Path, tmp_path: Path, refsim) -> None:
+def test_a_program_that_is_like_an_exposed_one_is_none(expose: str, models: Path, refsim) -> None:
     """A value dequantized as it is quantized, and a case with packed inputs as words."""
     assert not any(exposed(path) for path in sorted(models.glob("*.pte")))
-    head = (models / "linear_head.pte", "--random", 0, "-n", "delegate0_v20", "--pte")
     for kind in ("words", "constants"):
-        assert refsim("extract", *head, kind, "-o", tmp_path / kind).status == 0
-        assert not exposed(tmp_path / kind / "program.pte")
+        line = f"extract {models}/linear_head.pte --random 0 -n delegate0_v20 --pte {kind} -o {kind}"
+        assert refsim(line).status == 0
+        assert not exposed(Path(kind) / "program.pte")
 
 
 @pytest.mark.parametrize(
     ("options", "fill", "way"),
-    [((), 0x5A, "words"), (("--fill", "none"), None, "words"), (("--fill", "0"), 0, "words"),
-     (("--share",), None, "words"), (("--as", "values"), None, "values")],
+    [("", 0x5A, "words"), ("--fill none", None, "words"), ("--fill 0", 0, "words"), ("--share", None, "words"),
+     ("--as values", None, "values")],
 )  # fmt: skip
-def test_what_fills(refsim, models: Path, tmp_path: Path, options, fill, way) -> None:
-    assert refsim("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", *options).status == 0
-    _, manifest = m.read(tmp_path / "m.pte")
+def test_what_fills(refsim, expose: str, options: str, fill: int | None, way: str) -> None:
+    assert refsim(f"{expose} {options}").status == 0
+    _, manifest = m.read("m.pte")
     assert (manifest.fill, manifest.way) == (fill, way)
 
 
-def test_values_without_words_are_told(refsim, models: Path, tmp_path: Path) -> None:
+def test_values_without_words_are_told(refsim, expose: str, models: Path) -> None:
     """By default they go out as values; asked for, they are left out."""
-    program, told = models.parent / "networks" / "int8_scaled.pte", "delegate0_v9"
-    for options, line in (((), "as values"), (("--share",), "as values"), (("--as", "words"), "left out")):
-        done = refsim("expose", program, "-o", tmp_path / "m.pte", *options)
-        assert done.status == 0 and re.search(rf"^{line}: {told}, .*already bound", done.out, re.M)
-        assert refsim("check", tmp_path / "m.pte").status == 0
-    assert "as values" not in refsim("expose", program, "-o", tmp_path / "m.pte", "--as", "values").out
+    scaled = f"expose {models.parent}/networks/int8_scaled.pte -o m.pte"
+    for option, line in (("", "as values"), ("--share", "as values"), ("--as words", "left out")):
+        done = refsim(f"{scaled} {option}")
+        assert done.status == 0 and re.search(rf"^{line}: delegate0_v9, .*already bound", done.out, re.M)
+        assert refsim("check m.pte").status == 0
+    assert "as values" not in refsim(f"{scaled} --as values").out
 
 
-def test_verify_says_what_it_proved(refsim, models: Path, tmp_path: Path) -> None:
-    given = ("expose", models / "linear_head.pte", "-o", tmp_path / "m.pte", "--verify")
-    rows = refsim(*given, "--chunk", 3, "--json").json["verified"]
-    assert len(rows) == 2 and {row["operators"] for row in rows} == {5}
-    assert "verified: " in refsim(*given).out
-    assert refsim(*given[:-1], "--json").json["verified"] == []
+def test_verify_says_what_it_proved(refsim, expose: str) -> None:
+    rows = refsim(f"{expose} --verify --chunk 3 --json").json["verified"]
+    assert [row["operators"] for row in rows] == [5, 5]
+    assert "verified: " in refsim(f"{expose} --verify").out
+    assert refsim(f"{expose} --json").json["verified"] == []
+
+
+# --- no verb runs one ------------------------------------------------------------------------------------
+
+ON = {
+    "run": "", "repeat": "-n 2 -x cpu", "compare": "-x cpu -x numpy", "bisect": "-x numpy", "extract": "-n 0:1 -o case",
+}  # fmt: skip
+ELSEWHERE = "ExecuTorch's runtime: only it runs what expose, extract --pte and golden export write"
+
+
+def _is_shown(refsim, file: str) -> str:
+    """`inspect` runs nothing, so it shows such a file, in every form but the plan of a run; the text that it prints."""
+    plain = refsim("inspect", file)
+    assert plain.status == 0 and "outputs" in plain.out and not plain.err
+    assert refsim(f"inspect {file} --html page.html --json").status == 0
+    refsim(f"inspect {file} --plan").refused("only")
+    return plain.out
+
+
+@pytest.mark.parametrize("verb", ON)
+@pytest.mark.parametrize("way", ["", "--share", "--as values"])
+def test_an_exposed_file_runs_nowhere_here(refsim, expose: str, verb: str, way: str) -> None:
+    told = refsim(f"{expose} {way}")
+    assert "with ExecuTorch's runtime on the device (refsim run does not take it)" in told.out
+    refsim(f"{verb} m.pte --random 0 {ON[verb]}").refused(
+        "m.pte: is exposed: only ExecuTorch's runtime on the device runs it, and refsim triage judges its outputs; "
+        "need linear_head.pte"
+    )
+    assert not Path("case").exists()
+    _is_shown(refsim, "m.pte")
+    Path("m.pte.json").unlink()  # the file itself says it too, where words of a buffer are read
+    done = refsim("run m.pte --random 0")
+    if way == "--as values":
+        assert done.status == 0  # floats of their own, which are right here as well
+    else:
+        done.refused(
+            "m.pte: is exposed, but m.pte.json is missing; need that file: copy it from where expose"
+        )
+
+
+@pytest.mark.parametrize("way", ["words", "constants"])
+@pytest.mark.parametrize("node", ["0:0", "0:1"])  # of float inputs, and of packed ones
+def test_an_extracted_call_runs_nowhere_here(refsim, expose: str, models: Path, node: str, way: str) -> None:
+    told = refsim(f"extract {models}/linear_head.pte -n {node} --random 0 -o c --pte {way}")
+    assert told.status == 0 and "with ExecuTorch's runtime on the device" in told.out
+    refsim("run c/program.pte --random 0").refused(ELSEWHERE)
+    assert ("no inputs" in _is_shown(refsim, "c/program.pte")) is (way == "constants")
+
+
+@pytest.mark.long
+def test_exported_cases_run_nowhere_here(refsim, expose: str) -> None:
+    assert refsim("golden export q8ta_relu --size small --pte c").status == 0
+    refsim("run c/q8ta_relu.pte --random 0").refused(ELSEWHERE)
+    with pytest.raises(GraphError, match="only it runs"):
+        load("c/q8ta_relu.pte")
+    _is_shown(refsim, "c/q8ta_relu.pte")
+
+
+# --- collect ---------------------------------------------------------------------------------------------
+
+
+def test_collect_makes_a_dump_for_the_other_verbs(refsim, head: str, tmp_path: Path) -> None:
+    given = f"{DEVICE}/linear_head.raw.pte {DEVICE}/linear_head.raw.npz"
+    done = refsim(f"collect {given} -o {tmp_path}/dump --json")
+    assert [row["value"] for row in done.json["values"]] == [*VALUES, "delegate0_v31"]
+    assert refsim(f"bisect {head} --actual {tmp_path}/dump").status == 0
+    assert "0 bytes differ" in refsim(f"run {head} --golden {tmp_path}/dump").out
+    assert "5 values in" in refsim(f"collect {given} -o {tmp_path}/again").out
+    refsim(f"collect {given} -o {tmp_path}/dump").refused("already exists")
+    for words, said in {
+        f"{DEVICE}/linear_head.raw.pte {DEVICE}/linear_head_gemv.raw.npz": "out0: does not fit",
+        f"{given} --more {given}": "collected twice",
+    }.items():
+        refsim(f"collect {words} -o {tmp_path}/x").refused(said)
+        assert not (tmp_path / "x").exists()

@@ -6,20 +6,21 @@ import fcntl
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from examples import LINEAR, UNARY
 
 from refsim.bytediff import Cause
-from refsim.core.errors import DeviceError, ParameterError
+from refsim.core.errors import DeviceError
 from refsim.core.plain import plain
 from refsim.exec.cpu import isa
 from refsim.golden import verify
 from refsim.golden.causes import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
-from refsim.golden.store import Corpus, full_name, write_sums
+from refsim.golden.store import Corpus, write_sums
 from refsim.golden.verified import FailedCase
 
 ROOT = Path(__file__).parents[2]
@@ -43,17 +44,9 @@ def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
     covered = refsim("golden", "coverage", "--root", small, "--json").json
     assert facts["digests"] == covered["cases"] and covered["operators"][OP]["cases"] == 26
     assert facts["whole"] == covered["whole"]
-    text = refsim("golden", "verify", CASE, "--root", small)
-    twice = ", 1 of them by stored bytes too" if text.out.splitlines()[-1].startswith("2") else ""
-    assert re.fullmatch(
-        rf"[12] checks?: 1 case by digest{twice}; 0 failures, \d+ s", text.out.splitlines()[-1]
-    )
-
-
-def test_the_help_has_whole_sentences(refsim) -> None:
-    """A dot within a word, as in .pte, ends none."""
-    shown = " ".join(refsim("golden", "--help").out.split())
-    assert "as .pte files that need no input list " in shown
+    last = refsim(f"golden verify {CASE} --root {small}").out.splitlines()[-1]
+    twice = ", 1 of them by stored bytes too" if last.startswith("2") else ""
+    assert re.fullmatch(rf"[12] checks?: 1 case by digest{twice}; 0 failures, \d+ s", last)
 
 
 def test_damage_is_named(small: Path, refsim) -> None:
@@ -61,10 +54,8 @@ def test_damage_is_named(small: Path, refsim) -> None:
     path.write_text(path.read_text().replace('"sha256":"', '"sha256":"0', 1).replace('"}', '"}', 1))
     (small / "stray.bin").write_bytes(b"1")
     facts = verified(refsim, small, OP)
-    assert facts["damaged_files"] == [
-        "stray.bin: not listed in SHA256SUMS",
-        f"digests/{OP}.jsonl: changed",
-    ]
+    damage = ["stray.bin: not listed in SHA256SUMS", f"digests/{OP}.jsonl: changed"]
+    assert facts["damaged_files"] == damage
     (failure,) = facts["failures"]
     assert failure["case"] == f"{OP}/0000" and failure["executor"] == "define"
     assert failure["status"] == "different" and failure["recorded"].startswith("0")
@@ -97,7 +88,7 @@ def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(refsim) -> None:
 
 TWO_CAUSES = [plain(Cause(name, "so", 9, 9, 0)) for name in ("nothing written", "padding leaked")]
 
-#: Run by every Python that finds it on its path: makes one case fail in its own way.
+#: Run by every Python that finds it on its path: makes one case fail in its own way, ...
 SABOTAGE = """
 import os, sys, time
 if "golden verify" in sys.orig_argv:
@@ -109,13 +100,8 @@ if "golden verify" in sys.orig_argv:
         return honest(case, *rest)
     check.run = run
 """
-ACTS = {
-    "crashed": "os._exit(7)",
-    "timeout": "time.sleep(100)",
-}
-
-
-#: The emulated kernels write each word one further; a diff takes longer than a case may.
+ACTS = {"crashed": "os._exit(7)", "timeout": "time.sleep(100)"}
+#: ... or the emulated kernels write each word one further, and a diff takes longer than a case may.
 WRONG = """
 import sys, time
 if "golden verify" in sys.orig_argv:
@@ -132,19 +118,24 @@ if "golden verify" in sys.orig_argv:
         return explained(*buffers, **given)
     EmulatedExecutor.run_prepared, report.explained = run_prepared, slow
 """
+Sabotage = Callable[[str], None]
 
 
-def sabotaged(monkeypatch: pytest.MonkeyPatch, folder: Path, code: str) -> None:
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(code)
-    monkeypatch.setenv("PYTHONPATH", f"{folder / 'site'}{os.pathsep}{ROOT}")
+@pytest.fixture
+def sabotaged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Sabotage:
+    """Lets every Python that is started run this code first."""
+
+    def write(code: str) -> None:
+        (tmp_path / "site").mkdir()
+        (tmp_path / "site" / "sitecustomize.py").write_text(code)
+        monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{ROOT}")
+
+    return write
 
 
 @pytest.mark.long
-def test_a_long_diff_is_no_silence(
-    small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=9))
+def test_a_long_diff_is_no_silence(small: Path, sabotaged: Sabotage, refsim) -> None:
+    sabotaged(WRONG.format(slow=9))
     facts = verified(refsim, small, CASE, "-x", "cpu:emulated", "--seconds", "8")
     assert {failure["status"] for failure in facts["failures"]} == {"different"}
     assert all(failure["differing"] and failure["causes"] for failure in facts["failures"])
@@ -152,11 +143,11 @@ def test_a_long_diff_is_no_silence(
 
 @pytest.mark.long
 def test_enough_wrong_cases_of_an_operator_end_it(
-    small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+    small: Path, sabotaged: Sabotage, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Three of them are explained, and each says what it is like; --all goes on."""
     monkeypatch.setattr(verify, "ENOUGH", 6)
-    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=0))
+    sabotaged(WRONG.format(slow=0))
     facts = verified(refsim, small, OP, "-x", "cpu:emulated", "--search", "0")
     failed = facts["failures"]
     assert len(failed) == 6 and sum(bool(row["causes"]) for row in failed) == verify.EXPLAINED
@@ -196,15 +187,13 @@ def test_causes_are_summed_up_by_kernel() -> None:
 
 
 @pytest.mark.long
-def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
-    tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sabotaged(monkeypatch, tmp_path, WRONG.format(slow=0))
-    given = ("golden", "verify", "chains/46", "-x", "cpu:emulated", "--workers", "1")
-    (failure,) = refsim(*given, "--json").json["failures"]
+def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(sabotaged: Sabotage, refsim) -> None:
+    sabotaged(WRONG.format(slow=0))
+    given = "golden verify chains/46 -x cpu:emulated --workers 1"
+    (failure,) = refsim(f"{given} --json").json["failures"]
     assert (failure["operator"], failure["nodes"]) == ("q8ta_quantize", [0])
     assert failure["causes"] and failure["differing"]
-    text = refsim(*given)
+    text = refsim(given)
     assert text.status == 1 and failure["message"] in text.out
     assert "; ".join((f"  {failure['differing']} differ", *failure["pattern"])) in text.out.splitlines()
     assert f"  likely cause: {Cause.of(failure['causes'][0])}" in text.out.splitlines()
@@ -213,9 +202,9 @@ def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(
 @pytest.mark.long
 @pytest.mark.parametrize("status", ACTS)
 def test_a_case_that_takes_its_process_down_costs_nothing_else(
-    status: str, small: Path, tmp_path: Path, refsim, monkeypatch: pytest.MonkeyPatch
+    status: str, small: Path, sabotaged: Sabotage, refsim
 ) -> None:
-    sabotaged(monkeypatch, tmp_path, SABOTAGE.format(case=CASE, act=ACTS[status]))
+    sabotaged(SABOTAGE.format(case=CASE, act=ACTS[status]))
     facts = verified(refsim, small, OP, "--seconds", "25" if status == "crashed" else "12")
     (failure,) = facts["failures"]
     assert failure["case"] == CASE and failure["status"] == status
@@ -232,12 +221,8 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
     again = verified(refsim, small, OP, "--results", str(path), "--resume")
     assert again["resumed"] == 5 and again["cases"] == facts["cases"] and again["same"]
     assert len(path.read_text().splitlines()) == 1 + facts["cases"]
-    refused = refsim("golden", "verify", "-x", "cpu:emulated", "--root", small, "--results", path, "--resume")
+    refused = refsim(f"golden verify -x cpu:emulated --root {small} --results {path} --resume")
     refused.refused("results of another state")
-
-
-def test_no_corpus_is_said(tmp_path: Path, refsim) -> None:
-    refsim("golden", "verify", "--root", tmp_path).refused("holds no corpus")
 
 
 def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim) -> None:
@@ -246,20 +231,15 @@ def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim
     before = path.read_bytes()
     with open(path, "a") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        for options in ((), ("--resume",)):
-            refsim("golden", "verify", CASE, "--root", small, "--results", path, *options).refused(
-                "another process writes its results there"
-            )
+        for option in ("", "--resume"):
+            refused = refsim(f"golden verify {CASE} --root {small} --results {path} {option}")
+            refused.refused("another process writes its results there")
     assert path.read_bytes() == before
     path.write_bytes(before + b'{"case": "half a li')  # as after a kill
     again = verified(refsim, small, CASE, "--results", str(path), "--resume")
     assert again["resumed"] == facts["cases"] and path.read_bytes() == before
-
-
-def test_an_executor_that_is_not_there_is_named(small: Path) -> None:
-    corpus = Corpus(small)
-    with pytest.raises(ParameterError, match=r"executor: unknown; got 'cup', need .*did you mean cpu\?"):
-        list(verify.run(corpus, verify.tasks(corpus), ["cup"]))
+    other = refsim(f"golden verify {CASE} --root {small} --results {path} --resume --isa portable")
+    other.refused("results of another state")
 
 
 @pytest.mark.parametrize(
@@ -276,9 +256,7 @@ def test_an_executor_that_is_not_there_is_named_before_anything_is_read(
     refsim("golden", "verify", "--root", small, "-x", executors).refused(said)
 
 
-def test_cases_on_kernels_of_refsims_own_are_counted(
-    small: Path, refsim, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cases_on_kernels_of_refsims_own_are_counted(small: Path, refsim, monkeypatch) -> None:
     def run(corpus, work, executors, *_):
         for task in work:
             for case in task.cases:
@@ -286,19 +264,12 @@ def test_cases_on_kernels_of_refsims_own_are_counted(
         yield [Checked("q8ta_add/0000", "spv:few", "same", {})]
 
     monkeypatch.setattr(verify, "run", run)
-    done = refsim("golden", "verify", "q8ta_relu", "--root", small)
+    done = refsim(f"golden verify q8ta_relu --root {small}")
     head, row = (line.split() for line in done.out.splitlines()[:2])
     assert head == ["executor", "same", "ours"] and row[0] == "spv:few" and int(row[1]) == int(row[2]) + 1 > 1
     assert f"spv:few: refsim's own kernels ran {row[2]} cases of q8ta_relu: no module computes it" in done.out
-    found = refsim("golden", "verify", "q8ta_relu", "--root", small, "--json").json["ours"]
+    found = refsim(f"golden verify q8ta_relu --root {small} --json").json["ours"]
     assert found == {"spv:few": {"q8ta_relu": {"cases": int(row[2]), "why": ["no module computes it"]}}}
-
-
-def test_a_case_needs_no_leading_zeros(small: Path, refsim) -> None:
-    """As for replay."""
-    op, _, number = CASE.partition("/")
-    assert full_name(f"{op}/{int(number)}") == CASE
-    refsim("golden", "verify", f"{op}/99999", "--root", small).refused("no such case; got")
 
 
 # --- threads and instruction sets ------------------------------------------------------------------------
@@ -318,26 +289,13 @@ def test_one_machine_checks_other_threads_and_instruction_sets(
     assert facts["isa"] == given.get("--isa", isa.cpu().isa.name)
 
 
-def test_results_are_of_one_instruction_set(small: Path, refsim, tmp_path: Path) -> None:
-    results = tmp_path / "results"
-    verified(refsim, small, CASE, "-x", "cpu", "--results", str(results))
-    other = refsim(
-        "golden", "verify", CASE, "--root", small, "--results", results, "--resume", "--isa", "portable"
-    )
-    assert other.status == 2 and "another state" in other.err
+def test_an_instruction_set_that_the_machine_lacks_is_named(refsim) -> None:
+    def has(row: isa.Isa) -> bool:
+        try:
+            return bool(isa.environment(row.name))
+        except DeviceError:
+            return False
 
-
-def test_an_instruction_set_that_the_machine_lacks_is_named(small: Path, refsim) -> None:
-    lacking = [row.name for row in isa.ISAS if not _has(row)]
+    lacking = [row.name for row in isa.ISAS if not has(row)]
     assert lacking, "a machine with the instructions of two families"
-    done = refsim("golden", "verify", CASE, "--root", small, "--isa", lacking[0])
-    assert done.status == 3 and "lacks" in done.err
-    with pytest.raises(ParameterError, match="unknown"):
-        isa.environment("avx9")
-
-
-def _has(row: isa.Isa) -> bool:
-    try:
-        return bool(isa.environment(row.name))
-    except DeviceError:
-        return False
+    refsim(f"golden verify {CASE} --isa {lacking[0]}").refused("lacks", status=3)

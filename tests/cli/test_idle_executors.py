@@ -97,21 +97,8 @@ def test_some_of_its_kernels_ran(verb: str, refsim: Callable, opened: Callable) 
 
 def test_a_sweep_counts_what_it_does_not_compute_as_refused(refsim: Callable, opened: Callable) -> None:
     opened("q8ta_linear")
-    given = [
-        "sweep",
-        "q8ta_linear",
-        "q8ta_relu",
-        "-n",
-        "8",
-        "--workers",
-        "0",
-        "--failures",
-        "new",
-        "-x",
-        "vendor",
-        "--json",
-    ]
-    found = refsim(*given).json
+    given = "sweep q8ta_linear q8ta_relu -n 8 --workers 0 --failures new -x vendor --json"
+    found = refsim(given).json
     rows = {row["operator"]: row for row in found["counts"]}
     refused, right = (rows[name]["statuses"] for name in ("q8ta_relu", "q8ta_linear"))
     assert refused["refused"] == rows["q8ta_relu"]["configurations"] > 0

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from saved import flip, with_a_wrong_byte
 
 import refsim as api
 from refsim.devtools.model_explorer import COLOURS, GRAPH
@@ -71,35 +71,23 @@ def results(path: Path, nodes: set[str]) -> dict[str, dict[str, str]]:
 
 
 @pytest.mark.long
-def test_verdicts_of_bisect(refsim, models: Path, tmp_path: Path) -> None:
+def test_verdicts_of_bisect(refsim, head: str, models: Path, tmp_path: Path) -> None:
     nodes = {node["id"] for node in exported(refsim, models / "linear_head.pte", tmp_path)}
-    x = ("-i", models / "linear_head.io.npz")
-    refsim("run", models / "linear_head.pte", *x, "--dump", ".", tmp_path / "dump")
-    raw = bytearray((tmp_path / "dump" / "delegate0_v24.bin").read_bytes())
-    raw[0] ^= 0x7F
-    (tmp_path / "dump" / "delegate0_v24.bin").write_bytes(raw)
-    given = ("--actual", tmp_path / "dump", "--node-data", tmp_path / "data.json")
-    assert refsim("bisect", models / "linear_head.pte", *x, *given).status == 1
+    assert refsim(f"run {head} --dump . {tmp_path}/dump").status == 0
+    flip(tmp_path / "dump" / "delegate0_v24.bin")
+    line = f"bisect {head} --actual {tmp_path}/dump --node-data {tmp_path}/data.json"
+    assert refsim(line).status == 1
     found = results(tmp_path / "data.json", nodes)
-    assert found["delegate0_v24"] == {
-        "value": "wrong",
-        "bgColor": COLOURS["wrong"][0],
-        "textColor": "#ffffff",
-    }
-    assert (
-        found["delegate0_v20"]["value"] == "same" and found["delegate0_v20"]["bgColor"] == COLOURS["same"][0]
-    )
+    wrong, right = found["delegate0_v24"], found["delegate0_v20"]
+    assert wrong == {"value": "wrong", "bgColor": COLOURS["wrong"][0], "textColor": "#ffffff"}
+    assert right["value"] == "same" and right["bgColor"] == COLOURS["same"][0]
 
 
 def test_verdicts_of_triage(refsim, models: Path, tmp_path: Path) -> None:
     """The verdicts on an exposed file fit the graph of its source, and that of the exposed file itself."""
-    outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
-    outputs["out4"] = outputs["out4"].copy()
-    outputs["out4"].view(np.uint8)[0] ^= 0x7F
-    np.savez(tmp_path / "o.npz", **outputs)
-    given = ("-i", models / "linear_head.io.npz", "--outputs", tmp_path / "o.npz")
-    done = refsim("triage", DEVICE / "linear_head.raw.pte", *given, "--node-data", tmp_path / "data.json")
-    assert done.status == 1
+    outputs = with_a_wrong_byte(DEVICE / "linear_head.raw.npz", "out4", tmp_path / "o.npz")
+    given = f"-i {models}/linear_head.io.npz --outputs {outputs} --node-data {tmp_path}/data.json"
+    assert refsim(f"triage {DEVICE}/linear_head.raw.pte {given}").status == 1
     for file in (models / "linear_head.pte", DEVICE / "linear_head.raw.pte"):
         nodes = {node["id"] for node in exported(refsim, file, tmp_path)}
         found = results(tmp_path / "data.json", nodes)

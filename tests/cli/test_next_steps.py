@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 
 import numpy as np
 import pytest
 from device.simulated import Runtime
 from examples import UNARY
+from saved import arrays
 
 from refsim.device.outputs import FORM
 from refsim.exec.emulated import EmulatedExecutor
@@ -31,9 +31,9 @@ needs_modules = pytest.mark.skipif(
 @needs_modules
 @pytest.mark.xfail(reason="edits of two classes with equal bytes are told as one cause", strict=True)
 def test_the_telling_case_runs_on_the_kernel_and_tells(refsim) -> None:
-    done = refsim("shaders", OWN / "wrong", "q8ta_conv2d_pw", "--limit", 3)
+    done = refsim(f"shaders {OWN}/wrong q8ta_conv2d_pw --limit 3")
     (command,) = re.findall("to tell them apart: refsim (.*)", done.out)
-    told = refsim(*shlex.split(command))
+    told = refsim(command)
     assert told.status == 1 and f"spv:{OWN / 'wrong'}: yours: pointwise" in told.out
     causes = re.search("likely cause:\n  1. (.*)\n  2. (.*)\n", told.out)
     assert causes is not None and causes[1].endswith("(predicts every byte)")
@@ -45,11 +45,11 @@ def test_the_telling_case_runs_on_the_kernel_and_tells(refsim) -> None:
 @pytest.mark.parametrize("executors", ["{}", "cpu,{}"])
 def test_a_case_that_the_kernel_refuses_is_no_success(executors: str, refsim) -> None:
     name = f"spv:{OWN / 'right'}"
-    given = ("replay", "q8ta_conv2d_pw/0617", "-x", executors.format(name))
-    done = refsim(*given)
+    line = f"replay q8ta_conv2d_pw/0617 -x {executors.format(name)}"
+    done = refsim(line)
     assert done.status == 2 and "ours: q8ta_conv2d_pw (" in done.out
     assert done.err.startswith(f"refsim: executor {name}: not one of its own kernels ran; got ")
-    found = refsim(*given, "--json").json
+    found = refsim(f"{line} --json").json
     assert found["same"] is False and found["status"] == 2 and found["error"]["type"] == "IncompleteError"
 
 
@@ -63,44 +63,45 @@ class Picky:
         raise AssertionError("it refuses everything")
 
 
+class Theirs(PluginExecutor):
+    def source(self, call) -> Source:
+        return Source(YOURS, ("k",))
+
+
+class Limited(Executor):
+    def __init__(self, why: str | None) -> None:
+        self.why = why
+
+    def refusal(self, call) -> str | None:
+        return self.why
+
+    def run(self, launch, inputs):
+        raise AssertionError
+
+
 def test_so_it_is_for_kernels_of_another_package(monkeypatch: pytest.MonkeyPatch, refsim) -> None:
     from refsim.cli import replay
 
     monkeypatch.setattr(replay, "executor_named", lambda name: PluginExecutor(Picky(), name))
-    refused = refsim("replay", f"{UNARY.name}/0003", "-x", "picky")
+    refused = refsim(f"replay {UNARY.name}/0003 -x picky")
     assert refused.status == 2 and "got never heard of it, need a call that it takes" in refused.err
 
 
-def test_what_an_executor_runs() -> None:
+@pytest.mark.parametrize(
+    ("executor", "runs"),
+    [(PluginExecutor(Picky(), "picky"), False), (Theirs(Picky(), "theirs"), True), (Limited(None), True),
+     (Limited("too large"), False)],
+)  # fmt: skip
+def test_what_an_executor_runs(executor: Executor, runs: bool) -> None:
     """Of others' kernels, what they run themselves."""
-    call = open_case(f"{UNARY.name}/0003").bound.call
-    picky = PluginExecutor(Picky(), "picky")
-    assert not picky.runs(call)
-
-    class Theirs(PluginExecutor):
-        def source(self, call) -> Source:
-            return Source(YOURS, ("k",))
-
-    assert Theirs(Picky(), "theirs").runs(call)
-
-    class Limited(Executor):
-        def __init__(self, why: str | None) -> None:
-            self.why = why
-
-        def refusal(self, call) -> str | None:
-            return self.why
-
-        def run(self, launch, inputs):
-            raise AssertionError
-
-    assert Limited(None).runs(call) and not Limited("too large").runs(call)
+    assert executor.runs(open_case(f"{UNARY.name}/0003").bound.call) is runs
 
 
 # --- the operator behind a difference ----------------------------------------------------------------------
 
 
 @pytest.fixture
-def two_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+def two_wrong(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The emulated executor gives a wrong byte in a relu, and writes nothing in a sum."""
     honest = EmulatedExecutor.run
 
@@ -113,100 +114,91 @@ def two_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         return out
 
     monkeypatch.setattr(EmulatedExecutor, "run", run)
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.long
-def test_each_wrong_operator_has_a_command_that_explains_it(
-    two_wrong: None, refsim, models: Path, tmp_path
-) -> None:
-    given = ("bisect", models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", "-x", "cpu:emulated")
-    done = refsim(*given, "--html", tmp_path / "page.html")
+def test_each_wrong_operator_has_a_command_that_explains_it(two_wrong: None, refsim, mixed: str) -> None:
+    line = f"bisect {mixed} -x cpu:emulated"
+    done = refsim(f"{line} --html page.html")
     assert "wrong: node 4 q8ta_relu" in done.out and "wrong: node 6 q8ta_add" in done.out
-    ((node, operator, command),) = re.findall(r"^explain node (\d+) (\S+): refsim (.*)$", done.out, re.M)
-    assert (
-        (node, operator) == ("6", "q8ta_add") and command.endswith(" --node 0:6") and "--html" not in command
-    )
-    again = refsim(*shlex.split(command))
+    ((node, command),) = re.findall(r"^explain node (\d+ \S+): refsim (.*)$", done.out, re.M)
+    assert node == "6 q8ta_add" and command.endswith(" --node 0:6") and "--html" not in command
+    again = refsim(command)
     assert again.status == 1 and "node 6 q8ta_add, computed from its dumped inputs: " in again.out
     assert "1. nothing written: " in again.out and "nothing written" not in done.out
     assert re.findall(r"^explain node (\d+)", again.out, re.M) == ["4"]
-    report = refsim(*given, "--node", "delegate0_v66", "--json").json["report"]
+    report = refsim(f"{line} --node delegate0_v66 --json").json["report"]
     assert "node 6 q8ta_add" in report["title"] and report["causes"][0]["name"] == "nothing written"
-    assert "node 3" in refsim(*given, "-n", "0:3").out, "one that is right has a report too"
-    refsim(*given, "-n", "0:99").refused("0:99")
+    assert "node 3" in refsim(f"{line} -n 0:3").out, "one that is right has a report too"
+    refsim(f"{line} -n 0:99").refused("0:99")
 
 
 @pytest.mark.long
-def test_a_run_that_differs_names_the_command_that_finds_the_operator(
-    two_wrong: None, refsim, models: Path, tmp_path: Path
-) -> None:
-    def step(*more: object) -> str:
-        done = refsim("run", models / "mixed_ops.pte", *more)
+def test_a_run_that_differs_names_the_command_that_finds_the_operator(two_wrong: None, refsim, mixed) -> None:
+    def step(line: str) -> str:
+        done = refsim(f"run {line}")
         assert done.status == 1
         (command,) = re.findall(r"^which operator.*: refsim (.*)$", done.out, re.M)
         return command
 
-    io = models / "mixed_ops.io.npz"
-    command = step("-i", io, "-x", "cpu,cpu:emulated")
-    assert command.startswith("compare ")
-    found = refsim(*shlex.split(command))
-    assert found.status == 1 and "node 4 q8ta_relu" in found.out
-    refsim("run", models / "mixed_ops.pte", "-i", io, "--dump", ".", tmp_path / "dump", "-x", "cpu:emulated")
-    command = step("-i", io, "--golden", tmp_path / "dump")
-    assert command.endswith(f" --actual {tmp_path / 'dump'}")
-    found = refsim(*shlex.split(command))
-    assert found.status == 1 and "wrong: node 6 q8ta_add" in found.out
-    command = step("--random", 3, "--target", "mali", "--expect", io)
-    assert command == f"bisect {models / 'mixed_ops.pte'} --random 3 --target mali --actual DIR"
-    done = refsim("run", models / "mixed_ops.pte", "--random", 3, "--expect", io)
+    model, _, io = mixed.split()
+    command = step(f"{mixed} -x cpu,cpu:emulated")
+    found = refsim(command)
+    assert command.startswith("compare ") and found.status == 1 and "node 4 q8ta_relu" in found.out
+    refsim(f"run {mixed} --dump . dump -x cpu:emulated")
+    command = step(f"{mixed} --golden dump")
+    found = refsim(command)
+    assert command.endswith(" --actual dump") and found.status == 1
+    assert "wrong: node 6 q8ta_add" in found.out
+    command = step(f"{model} --random 3 --target mali --expect {io}")
+    assert command == f"bisect {model} --random 3 --target mali --actual DIR"
+    done = refsim(f"run {model} --random 3 --expect {io}")
     assert "\nDIR: refsim run --dump writes one; of a run on a device, refsim expose and then" in done.out
-    same = refsim("run", models / "mixed_ops.pte", "-i", io, "-x", "cpu", "--expect", io)
+    same = refsim(f"run {mixed} -x cpu --expect {io}")
     assert same.status == 0 and "which operator" not in same.out
 
 
 # --- outputs of exposed files ------------------------------------------------------------------------------
 
 
-def triaged(refsim, done, io: Path):
-    """What the command says that `expose` printed, with the outputs of a simulated device."""
+def judging(done, io: str) -> list[str]:
+    """The words of the command that `expose` printed, with the outputs of a simulated device."""
     (command,) = re.findall(r"^then: refsim (.*)$", done.out, re.M)
     assert done.out.splitlines()[-1].startswith("OUTPUTS: ") and done.out.endswith(f"{FORM}\n")
-    assert FORM in " ".join(refsim("triage", "--help").out.split())
-    words = [str(io) if word == "IN.npz" else word for word in shlex.split(command)]
-    held = np.load(io)
-    inputs = [held[name] for name in sorted(held.files) if name.startswith("in")]
+    words = command.replace("IN.npz", io).split()
+    inputs = [np.load(io)["in0"]]
     for at, word in enumerate(words):
         if word.startswith("OUTPUTS"):
             exposed = words[1] if words[at - 1] == "--outputs" else words[at - 1]
-            outputs = Runtime(Path(exposed).read_bytes()).run(inputs)
             words[at] = f"{exposed}.npz"
-            np.savez(words[at], **{f"out{number}": array for number, array in enumerate(outputs)})
-    return refsim(*words), words
+            arrays(words[at], Runtime(Path(exposed).read_bytes()).run(inputs))
+    return words
 
 
-@pytest.mark.parametrize(
-    "options", [(), ("--chunk", 5), ("--value", "delegate0_v66"), ("--value", ".")], ids=str
-)
-def test_what_expose_says_next_judges_the_run(options, refsim, models: Path, tmp_path: Path) -> None:
-    done = refsim("expose", models / "mixed_ops.pte", "-o", tmp_path / "m.pte", *options)
-    found, words = triaged(refsim, done, models / "mixed_ops.io.npz")
+@pytest.mark.parametrize("options", ["", "--chunk 5", "--value delegate0_v66", "--value ."])
+def test_what_expose_says_next_judges_the_run(options: str, refsim, mixed: str, tmp_path: Path) -> None:
+    model, _, io = mixed.split()
+    words = judging(refsim(f"expose {model} -o {tmp_path}/m.pte {options}"), io)
+    found = refsim(*words)
     assert found.status == 0, found.err
     said = " ".join(found.out.split())
     # the inputs of an operator whose value alone is exposed are not there: it is compared with the exact run
-    alone = "delegate0_v66" in options
+    alone = "v66" in options
     assert ("compared with the exact run" if alone else "operators are right") in said, found.out
-    assert ("--partial" in words) == ("delegate0_v66" in options)
+    assert ("--partial" in words) == alone
     assert words.count("--more") == (2 if "--chunk" in options else 0)
+    assert FORM in " ".join(refsim("triage --help").out.split())
 
 
-def test_triage_says_which_parts_are_missing(refsim, models: Path, tmp_path: Path) -> None:
-    done = refsim("expose", models / "mixed_ops.pte", "-o", tmp_path / "m.pte", "--chunk", 5)
-    _, words = triaged(refsim, done, models / "mixed_ops.io.npz")
+def test_triage_says_which_parts_are_missing(refsim, mixed: str, tmp_path: Path) -> None:
+    model, _, io = mixed.split()
+    words = judging(refsim(f"expose {model} -o {tmp_path}/m.pte --chunk 5"), io)
     at = words.index("--more")
     one, two = refsim(*words[:at]), refsim(*words[:at], *words[at + 3 :])
-    assert (one.status, two.status) == (2, 2)
-    assert "need parts 2, 3 of 3, each with --more EXPOSED OUTPUTS, or --partial" in one.err
-    assert "need part 2 of 3, each with --more EXPOSED OUTPUTS, or --partial" in two.err
+    for done, parts in ((one, "parts 2, 3 of 3"), (two, "part 2 of 3")):
+        assert done.status == 2
+        assert f"need {parts}, each with --more EXPOSED OUTPUTS, or --partial" in done.err
     for name in (words[at - 1], words[at + 5]):  # the outputs of each part that was given
         assert f"not checked: {name} does not say" in two.out
     outputs = dict(np.load(words[at - 1]))
@@ -214,17 +206,5 @@ def test_triage_says_which_parts_are_missing(refsim, models: Path, tmp_path: Pat
     outputs[held].view(np.uint8).reshape(-1)[0] ^= 0x7F
     np.savez(words[at - 1], **outputs)
     wrong = refsim(*words[:at])
-    assert (
-        wrong.status == 1 and "\nnot given: parts 2, 3 of 3, each with --more EXPOSED OUTPUTS\n" in wrong.out
-    )
-
-
-# --- operators of a folder ---------------------------------------------------------------------------------
-
-
-@needs_modules
-def test_shaders_says_which_operators_a_folder_has(refsim) -> None:
-    refsim("shaders", OWN / "right", "q8ta_relu").refused(
-        "no module computes q8ta_relu; got modules of q8ta_add, q8ta_conv2d_pw, "
-        "need a table [q8ta_relu] in refsim.toml"
-    )
+    assert wrong.status == 1
+    assert "\nnot given: parts 2, 3 of 3, each with --more EXPOSED OUTPUTS\n" in wrong.out

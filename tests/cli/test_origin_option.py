@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 from device.simulated import Runtime
+from saved import arrays, flip, with_a_wrong_byte
 
 from refsim.exec.model import load
 
@@ -43,9 +43,7 @@ def test_a_record_that_is_not_there_is_one_of_its_kind(refsim) -> None:
 
 def test_bisect(refsim, tmp_path: Path) -> None:
     refsim("run", FILE, "--random", "0", "--dump", ".", tmp_path / "dump")
-    raw = bytearray((tmp_path / "dump" / f"{VALUE}.bin").read_bytes())
-    raw[0] ^= 0x7F
-    (tmp_path / "dump" / f"{VALUE}.bin").write_bytes(raw)
+    flip(tmp_path / "dump" / f"{VALUE}.bin")
     done = refsim("bisect", FILE, "--random", "0", "--actual", tmp_path / "dump", *RECORD)
     assert done.status == 1 and MADE in done.out
     assert "origin: 14 of 14 operators found" in done.out
@@ -55,23 +53,20 @@ def test_bisect(refsim, tmp_path: Path) -> None:
 def test_triage(refsim, tmp_path: Path) -> None:
     assert refsim("expose", FILE, "-o", tmp_path / "e.pte").status == 0
     made = Runtime((tmp_path / "e.pte").read_bytes()).run(load(FILE).random_inputs(0))
-    outputs = {f"out{number}": array.copy() for number, array in enumerate(made)}
     manifest = json.loads((tmp_path / "e.pte.json").read_text())
     name = f"out{[row['value'] for row in manifest['outputs']].index(VALUE)}"
-    outputs[name].view(np.uint8)[0] ^= 0x7F
-    np.savez(tmp_path / "o.npz", **outputs)
-    given = ("triage", tmp_path / "e.pte", "--random", "0", "--outputs", tmp_path / "o.npz")
-    done = refsim(*given, *RECORD)
+    with_a_wrong_byte(arrays(tmp_path / "right.npz", made), name, tmp_path / "o.npz")
+    given = f"triage {tmp_path}/e.pte --random 0 --outputs {tmp_path}/o.npz"
+    done = refsim(given, *RECORD)
     assert done.status == 1 and MADE in done.out
-    assert refsim(*given, *RECORD, "--json").json["origins"][VALUE]["module"] == "first.wide"
+    assert refsim(given, *RECORD, "--json").json["origins"][VALUE]["module"] == "first.wide"
     page = tmp_path / "page.html"
-    refsim(*given, *RECORD, "--html", page)
-    assert (
-        '<th scope="col">origin</th>' in page.read_text() and ">net.py:15 first.wide</td>" in page.read_text()
-    )
-    assert "made by: <code>first.wide (Conv2d)</code>" in page.read_text()
-    assert "<code>net.py:15 in forward: y = self.wide(y)</code>" in page.read_text()
-    refsim(*given, "--html", page)
+    refsim(f"{given} --html {page}", *RECORD)
+    shown = page.read_text()
+    assert '<th scope="col">origin</th>' in shown and ">net.py:15 first.wide</td>" in shown
+    assert "made by: <code>first.wide (Conv2d)</code>" in shown
+    assert "<code>net.py:15 in forward: y = self.wide(y)</code>" in shown
+    refsim(f"{given} --html {page}")
     assert "made by" not in page.read_text() and ">origin<" not in page.read_text()
 
 

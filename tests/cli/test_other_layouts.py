@@ -36,8 +36,8 @@ def test_right_values_are_right_in_any_layout(name: str, values, tmp_path: Path,
     assert done.status == 0 and done.json["same"] and done.json["report"]["differing"] == 0
     want = tmp_path / "want.bin"
     want.write_bytes(open_case(CASE).expected.raw.tobytes())
-    pair = ("diff", want, raw, "-l", "4C1W", "-s", "3,8,9,14", "--actual-layout", given)
-    assert refsim(*pair).status == 0
+    pair = f"diff {want} {raw} -l 4C1W -s 3,8,9,14 --actual-layout {given}"
+    assert refsim(pair).status == 0
 
 
 def test_bytes_that_fit_another_layout_are_told(values, tmp_path: Path, refsim) -> None:
@@ -63,8 +63,8 @@ def test_only_the_layout_of_the_bytes_is_told(values, tmp_path: Path, refsim) ->
 def test_a_layout_of_another_size_is_told(tmp_path: Path, refsim) -> None:
     for name, size in (("want.bin", 100), ("got.bin", 75)):
         (tmp_path / name).write_bytes(bytes(size))
-    pair = ("diff", tmp_path / "want.bin", tmp_path / "got.bin", "-l", "4C", "-s", "1,3,5,5")
-    refsim(*pair).refused("NCHW and NHWC of this shape have 75 bytes: --actual-layout")
+    pair = f"diff {tmp_path}/want.bin {tmp_path}/got.bin -l 4C -s 1,3,5,5"
+    refsim(pair).refused("NCHW and NHWC of this shape have 75 bytes: --actual-layout")
 
 
 def test_a_bug_is_named_where_it_is_in_the_own_layout(values, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""refsim pack: the bytes that PackedBuffer gives, sidecars, and refusals that write nothing."""
+"""refsim pack and unpack: the bytes that PackedBuffer gives, and back; sidecars, and refusals that write nothing."""
 
 from __future__ import annotations
 
@@ -10,100 +10,98 @@ import pytest
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
-from refsim.core.layout import layout as layout_named
 
 ARRAY = np.arange(1 * 6 * 3 * 5, dtype=np.int8).reshape(1, 6, 3, 5)
 
 
-@pytest.mark.parametrize("layout", INT8_LAYOUTS, ids=str)
-def test_bytes_are_those_of_the_layout(layout, tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "a.npy", ARRAY)
-    out = tmp_path / "a.bin"
-    done = refsim(
-        "pack", tmp_path / "a.npy", "-l", layout, "-o", out, "--lane", "-7", "--word", "9", "--json"
-    )
-    expected = PackedBuffer.pack(ARRAY, layout, lane=-7, word=9)
-    assert done.status == 0 and out.read_bytes() == expected.raw.tobytes()
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a.npy", ARRAY)
+
+
+@pytest.mark.parametrize("layout", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
+def test_bytes_are_those_of_the_layout_and_unpack_undoes_pack(layout, refsim) -> None:
+    """A float array has no padding to be filled. The inverse has shape and layout from a sidecar or from options."""
+    padding = dict(lane=-7, word=9) if layout.packed_int8 else {}
+    array = ARRAY if layout.packed_int8 else ARRAY.astype(np.float32)
+    np.save("a.npy", array)
+    options = [word for name, value in padding.items() for word in (f"--{name}", value)]
+    done = refsim(f"pack a.npy -l {layout.short_name} -o a.bin --sidecar --json", *options)
+    expected = PackedBuffer.pack(array, layout, **padding)
+    assert done.status == 0 and Path("a.bin").read_bytes() == expected.raw.tobytes()
     assert done.json["bytes"] == expected.desc.nbytes and done.json["layout"] == layout.name
+    sidecar = json.loads(Path("a.json").read_text())
+    assert sidecar == dict(value="a", shape=[1, 6, 3, 5], layout=layout.name, dtype=array.dtype.name)
+    for place in ("", f"-l {layout.name} -s 1x6x3x5"):
+        back = refsim(f"unpack a.bin -o back{len(place)}.npy --json {place}")
+        assert back.status == 0 and back.json["shape"] == [1, 6, 3, 5]
+        assert back.json["dtype"] == array.dtype.name
+        assert np.array_equal(np.load(f"back{len(place)}.npy"), array)
 
 
-@pytest.mark.parametrize("layout", FLOAT_LAYOUTS, ids=str)
-def test_float_layouts_take_float32(layout, tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "a.npy", ARRAY.astype(np.float32))
-    assert refsim("pack", tmp_path / "a.npy", "-l", layout.short_name, "-o", tmp_path / "a.bin").status == 0
-    expected = PackedBuffer.pack(ARRAY.astype(np.float32), layout)
-    assert (tmp_path / "a.bin").read_bytes() == expected.raw.tobytes()
+def test_fortran_order_is_the_same_array(refsim) -> None:
+    np.save("f.npy", np.asfortranarray(ARRAY))
+    for name in "af":
+        assert refsim(f"pack {name}.npy -l 4W4C -o {name}.bin").status == 0
+    assert Path("a.bin").read_bytes() == Path("f.bin").read_bytes()
 
 
-def test_fortran_order_is_the_same_array(tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "c.npy", ARRAY)
-    np.save(tmp_path / "f.npy", np.asfortranarray(ARRAY))
-    for name in "cf":
-        assert (
-            refsim("pack", tmp_path / f"{name}.npy", "-l", "4W4C", "-o", tmp_path / f"{name}.bin").status == 0
-        )
-    assert (tmp_path / "c.bin").read_bytes() == (tmp_path / "f.bin").read_bytes()
-
-
-def test_sidecar(tmp_path: Path, refsim) -> None:
-    np.save(tmp_path / "a.npy", ARRAY)
-    assert refsim("pack", tmp_path / "a.npy", "-l", "4C", "-o", tmp_path / "b.bin", "--sidecar").status == 0
-    sidecar = json.loads((tmp_path / "b.json").read_text())
-    assert sidecar == {"value": "b", "shape": [1, 6, 3, 5], "layout": "PACKED_INT8_4C", "dtype": "int8"}
-
-
-def bad_files(folder: Path) -> dict[str, tuple[Path, str]]:
-    """Path and what the error says, by kind of damage."""
-    np.save(folder / "good.npy", ARRAY)
-    good = (folder / "good.npy").read_bytes()
-    huge = good.replace(b"(1, 6, 3, 5)", b"(1,6,3,9999999)")
-    contents = {
-        "truncated": (good[:-1], "ends too early"),
-        "empty": (b"", "not a readable array file"),
-        "no array": (b"hello world, this is no array", "not a readable array file"),
-        "huge": (huge, "shorter than it says"),
-        "cut header": (good[:50], "not the header of an array"),
-        "version": (good[:6] + b"\x07" + good[7:], "unknown .npy version"),
-        "objects": (good.replace(b"'|i1'", b"'|O8'"), "does not hold numbers"),
-    }
-    for name, (content, _) in contents.items():
-        (folder / f"{name}.npy").write_bytes(content)
-    np.save(folder / "int32.npy", ARRAY.astype(np.int32))
-    np.save(folder / "rank9.npy", np.zeros([1] * 9, np.int8))
-    np.save(folder / "rank0.npy", np.int8(3))
-    np.save(folder / "none.npy", np.zeros((1, 0, 3, 5), np.int8))
-    found = {name: (folder / f"{name}.npy", match) for name, (_, match) in contents.items()}
-    return found | {
-        "int32": (folder / "int32.npy", "wrong dtype for 4C; got int32, need int8"),
-        "rank9": (folder / "rank9.npy", "unsupported rank"),
-        "rank0": (folder / "rank0.npy", "unsupported rank"),
-        "none": (folder / "none.npy", "a size is below 1"),
-        "absent": (folder / "absent.npy", "no such file"),
-        "folder": (folder, "got a folder"),
-    }
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "truncated", "empty", "no array", "huge", "cut header", "version", "objects",
-        "int32", "rank9", "rank0", "none", "absent", "folder",
-    ],
-)  # fmt: skip
-def test_bad_input_is_one_line_and_writes_nothing(kind: str, tmp_path: Path, refsim) -> None:
-    path, match = bad_files(tmp_path)[kind]
-    before = sorted(tmp_path.iterdir())
-    refsim("pack", path, "-l", "4C", "-o", tmp_path / "out.bin").refused(match)
-    assert sorted(tmp_path.iterdir()) == before
-
-
-def test_an_array_of_an_npz_is_taken(tmp_path: Path, refsim) -> None:
+def test_an_array_of_an_npz_is_taken(refsim) -> None:
     """What `refsim run -o` writes: the only array, or the one that is named."""
-    floats = ARRAY.astype(np.float32)
-    np.savez(tmp_path / "one.npz", out0=ARRAY)
-    np.savez(tmp_path / "two.npz", out0=floats, out1=ARRAY)
-    for given in (["one.npz"], ["one.npz", "--array", "out0"], ["two.npz", "--array", "out1"]):
-        out = tmp_path / "o.bin"
-        assert refsim("pack", tmp_path / given[0], *given[1:], "-l", "4C", "-o", out).status == 0, given
-        assert out.read_bytes() == PackedBuffer.pack(ARRAY, layout_named("4C")).raw.tobytes()
-        out.unlink()
+    np.savez("one.npz", out0=ARRAY)
+    np.savez("two.npz", out0=ARRAY.astype(np.float32), out1=ARRAY)
+    for number, given in enumerate(("one.npz", "one.npz --array out0", "two.npz --array out1")):
+        assert refsim(f"pack {given} -l 4C -o {number}.bin").status == 0, given
+        assert Path(f"{number}.bin").read_bytes() == PackedBuffer.pack(ARRAY, "4C").raw.tobytes()
+
+
+def good() -> bytes:
+    return Path("a.npy").read_bytes()
+
+
+#: What the error says of it -> a file that is no array, or the array in one that fits no layout.
+BAD = {
+    "ends too early": lambda: good()[:-1],
+    "not a readable array file": lambda: b"hello world, this is no array",
+    "not a readable array file; got an empty": lambda: b"",
+    "shorter than it says": lambda: good().replace(b"(1, 6, 3, 5)", b"(1,6,3,9999999)"),
+    "not the header of an array": lambda: good()[:50],
+    "unknown .npy version": lambda: good()[:6] + b"\x07" + good()[7:],
+    "does not hold numbers": lambda: good().replace(b"'|i1'", b"'|O8'"),
+    "wrong dtype for 4C; got int32, need int8": lambda: ARRAY.astype(np.int32),
+    "unsupported rank; got [1, 1, 1": lambda: np.zeros([1] * 9, np.int8),
+    "unsupported rank; got []": lambda: np.int8(3),
+    "a size is below 1": lambda: np.zeros((1, 0, 3, 5), np.int8),
+}
+
+
+@pytest.mark.parametrize("said", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(said: str, refsim) -> None:
+    content = BAD[said]()
+    if isinstance(content, bytes):
+        Path("bad.npy").write_bytes(content)
+    else:
+        np.save("bad.npy", content)
+    refsim("pack bad.npy -l 4C -o out.bin").refused(said)
+    assert sorted(path.name for path in Path().iterdir()) == ["a.npy", "bad.npy"]
+
+
+def test_a_sidecar_that_says_something_else_is_an_error(refsim) -> None:
+    """As many bytes in another shape would be another array."""
+    np.save("a.npy", np.arange(96, dtype=np.int8).reshape(1, 6, 4, 4))
+    for name, layout in (("a", "4C"), ("c", "4W4C")):
+        assert refsim(f"pack a.npy -l {layout} -o {name}.bin --sidecar").status == 0
+    for verb in ("unpack a.bin -o b.npy", "diff a.bin a.bin"):
+        other = refsim(f"{verb} -l 4C -s 1,6,2,8")
+        other.refused("a.json: says another shape of a.bin; got (1, 6, 2, 8), need (1, 6, 4, 4)")
+        refsim(f"{verb} -l 4C1W -s 1,6,4,4").refused("says another layout")
+        assert refsim(f"{verb} -l 4C -s 1,6,4,4").status == 0
+    two = refsim("diff a.bin c.bin")
+    two.refused("c.json: says another layout of c.bin; got 4C of a.json, need 4W4C, as it says")
+    case = refsim("diff a.bin a.bin --case q8ta_add/0003")
+    case.refused("a.json: says another layout of a.bin; got 4W4C of --case q8ta_add/0003, need 4C")
+    Path("a.json").write_text('{"shape": [1, 2]}')
+    refsim("unpack a.bin -o c.npy").refused("not a sidecar")
+    Path("a.json").write_text("notes of somebody else")
+    assert refsim("unpack a.bin -l 4C -s 1,6,2,8 -o c.npy").status == 0

@@ -76,9 +76,7 @@ def test_bisect_and_triage_allow_what_the_file_allows(
 
 @pytest.mark.long
 def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:
-    swept = refsim(
-        "sweep", "q8ta_add", "-n", 3, "--workers", 0, "--scheduler", "none", "--profile", saved, "--json"
-    )
+    swept = refsim(f"sweep q8ta_add -n 3 --workers 0 --scheduler none --profile {saved} --json")
     assert swept.status == 0 and swept.json["profiles"] == [OWN.name]
     verified = refsim("golden", "verify", CASE, "--profile", saved, "--json")
     assert verified.status == 0 and verified.json["executors"]["cpu"]["same"]

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 
 import pytest
 from examples import UNARY
+from saved import flip
 
 from refsim.bytediff import Cause
 from refsim.cli.kit.text import show
@@ -13,7 +16,10 @@ from refsim.core.plain import plain
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart, causes
 from refsim.golden import told as shown
+from refsim.golden.check import compared
 from refsim.golden.named import open_case
+from refsim.golden.rules import case
+from refsim.ops.base.binding import bind
 
 CASE = f"{UNARY.name}/0003"
 TWO = apart.Rivals(
@@ -26,16 +32,17 @@ TWO = apart.Rivals(
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever differs, two causes predict it; and the emulated executor's output has a wrong byte."""
-    honest = EmulatedExecutor.run
+def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Whatever differs, two causes predict it; the emulated executor's output has a wrong byte, each run anew."""
+    honest, runs = EmulatedExecutor.run, count(1)
 
     def run(self, launch, inputs):
         out = honest(self, launch, inputs)
         if launch.shader == UNARY.name:
-            out.words[0] ^= 1
+            out.words[0] ^= next(runs) & 3 | 4
         return out
 
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(EmulatedExecutor, "run", run)
     for module in (apart, causes):
         monkeypatch.setattr(module, "rivals", lambda op, causes, found=(): TWO)
@@ -47,97 +54,63 @@ def said(out: str, command: str) -> bool:
 
 
 @pytest.mark.long
-def test_diff_and_replay(two: None, refsim, tmp_path) -> None:
-    stored = open_case(CASE)
-    (tmp_path / "right").write_bytes(stored.expected.raw.tobytes())
-    (tmp_path / "wrong").write_bytes((stored.expected.raw ^ 1).tobytes())
-    given = ("diff", tmp_path / "right", tmp_path / "wrong", "--case", CASE)
-    assert said(refsim(*given).out, f"refsim replay {UNARY.name}/")
-    found = refsim(*given, "--json").json["apart"]
-    assert found["case"].startswith(UNARY.name) and found["causes"][0]["detail"] == "IN_ZP taken as 0"
-    assert said(refsim("replay", CASE, "--actual", tmp_path / "wrong").out, "refsim replay ")
-    assert refsim("replay", CASE, "--actual", tmp_path / "right", "--json").json["apart"] is None
-    done = refsim("replay", CASE, "-x", "cpu:emulated")
+def test_diff_and_replay(two: None, refsim) -> None:
+    for name in ("right", "wrong"):
+        open_case(CASE).expected.raw.tofile(name)
+    flip("wrong")
+    for line in (f"diff right wrong --case {CASE}", f"replay {CASE} --actual wrong"):
+        assert said(refsim(line).out, f"refsim replay {UNARY.name}/")
+        found = refsim(f"{line} --json").json["apart"]
+        assert found["case"].startswith(UNARY.name) and found["causes"] == plain(TWO.causes)
+    assert refsim(f"replay {CASE} --actual right --json").json["apart"] is None
+    done = refsim(f"replay {CASE} -x cpu:emulated")
     assert said(done.out, "refsim replay ") and " -x cpu:emulated" in done.out
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("verb", [("compare", "-x", "cpu,cpu:emulated"), ("bisect", "-x", "cpu:emulated")])
-def test_compare_and_bisect(verb: tuple[str, ...], two: None, refsim, models, tmp_path) -> None:
-    name, *executors = verb
-    given = (name, models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", *executors)
-    done = refsim(*given)
+@pytest.mark.parametrize(
+    "verb",
+    [pytest.param("compare -x cpu,cpu:emulated", marks=pytest.mark.long),
+     pytest.param("bisect -x cpu:emulated", marks=pytest.mark.long), "repeat -x cpu:emulated -n 4"],
+)  # fmt: skip
+def test_verbs_of_models(verb: str, two: None, refsim, mixed: str) -> None:
+    done = refsim(f"{verb} {mixed} --html page.html")
     assert done.status == 1 and " -x cpu:emulated" in done.out
-    assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
-    page = tmp_path / "page.html"
-    refsim(*given, "--html", page)
-    assert "to tell them apart: refsim replay " in page.read_text() and " differ there" in page.read_text()
-
-
-def test_repeat(two: None, refsim, models, monkeypatch) -> None:
-    wrong, runs = EmulatedExecutor.run, iter(range(1000))
-
-    def run(self, launch, inputs):
-        out = wrong(self, launch, inputs)
-        if launch.shader == UNARY.name and next(runs) % 2:
-            out.words[0] ^= 3
-        return out
-
-    monkeypatch.setattr(EmulatedExecutor, "run", run)
-    given = (
-        "repeat",
-        models / "mixed_ops.pte",
-        "-i",
-        models / "mixed_ops.io.npz",
-        "-x",
-        "cpu:emulated",
-        "-n",
-        "4",
-    )
-    done = refsim(*given)
-    assert done.status == 1 and " -x cpu:emulated" in done.out
-    assert refsim(*given, "--json").json["apart"]["causes"] == plain(TWO.causes)
+    assert refsim(f"{verb} {mixed} --json").json["apart"]["causes"] == plain(TWO.causes)
+    page = Path("page.html").read_text()
+    assert "to tell them apart: refsim replay " in page and " differ there" in page
 
 
 @pytest.mark.long
-def test_triage_and_its_pages(two: None, refsim, models, tmp_path) -> None:
-    device_data = models.parent / "device"
-    given = ("triage", device_data / "refine_seg.raw.pte", "-i", models / "refine_seg.io.npz",
-             "--outputs", device_data / "refine_seg.raw.npz")  # fmt: skip
-    done = refsim(*given, "-o", tmp_path / "found")
+def test_triage_and_its_pages(two: None, refsim, models: Path) -> None:
+    raw = models.parent / "device" / "refine_seg.raw"
+    line = f"triage {raw}.pte -i {models}/refine_seg.io.npz --outputs {raw}.npz"
+    done = refsim(f"{line} -o found")
     assert done.status == 0 and "predict the same bytes here; " in done.out
-    (node,) = (n for n in refsim(*given, "--json").json["nodes"] if n["apart"] is not None)
+    (node,) = (n for n in refsim(f"{line} --json").json["nodes"] if n["apart"] is not None)
     assert node["value"] == "delegate0_v97" and node["apart"]["causes"] == plain(TWO.causes)
     for page in ("triage.html", "pages/delegate0_v97.html"):
-        assert "predict the same bytes here; " in (tmp_path / "found" / page).read_text()
+        assert "predict the same bytes here; " in Path("found", page).read_text()
 
 
 def test_a_table_of_kernels(two: None, capsys: pytest.CaptureFixture[str]) -> None:
     """What verify, check, shaders and triage end with: each cause with its cases, and what tells two apart."""
     first, second = (Cause(one.name, one.detail, 9, 9, 0) for one in TWO.causes)
     lucky = replace(first, name="luck")
-    rows = [
-        causes.WrongCase(f"{UNARY.name}/0000", (first, second)),
-        causes.WrongCase("x", (first, second, lucky)),
-    ]
+    found = {f"{UNARY.name}/0000": (first, second), "x": (first, second, lucky)}
+    rows = [causes.WrongCase(name, held) for name, held in found.items()]
     (row,) = causes.of_kernels({(UNARY.name, "cpu"): rows})
-    (fit, cause, case), (_, _, other), (worse, _, none) = row.rows
-    assert cause == first.brief and fit == "2 of 2" and case == other and case.startswith(UNARY.name)
-    assert (worse, none) == ("1 of 2", "") and row.apart is not None and row.apart.case == case
+    (fit, cause, named), (_, _, other), (worse, _, none) = row.rows
+    assert cause == first.brief and fit == "2 of 2" and named == other and named.startswith(UNARY.name)
+    assert (worse, none) == ("1 of 2", "") and row.apart is not None and row.apart.case == named
     show(shown.kernels_text([row]))
-    assert said(capsys.readouterr().out.replace("\n  ", "; "), f"refsim replay {case} -x cpu")
+    assert said(capsys.readouterr().out.replace("\n  ", "; "), f"refsim replay {named} -x cpu")
 
 
 def test_verify_notes_them() -> None:
     """An add that takes the zero point of a for 0, which is that of its output."""
-    from refsim.golden.check import compared
-    from refsim.golden.rules import case
-    from refsim.ops.base.binding import bind
-
     bound = bind(case("q8ta_add", 141))
     call = replace(bound.call, params=replace(bound.call.params, a_zp=0))
     detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
-    two = apart.rivals("q8ta_add", list(map(Cause.of, detail["causes"])))
-    assert two is not None
-    free = [row.name for row in two.free]
-    assert {"zero point not folded", "another tensor's quantization"} <= {*free}
+    found = apart.rivals("q8ta_add", list(map(Cause.of, detail["causes"])))
+    assert found is not None
+    assert {"zero point not folded", "another tensor's quantization"} <= {row.name for row in found.free}

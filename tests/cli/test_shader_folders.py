@@ -32,72 +32,58 @@ RELU, CONV = "q8ta_relu_buffer", "q8ta_conv2d_float"
 
 def test_right_modules(folder: Path, refsim) -> None:
     """The verdict comes first; the modules come last, one by one if that is asked for."""
-    given = ("shaders", folder, "q8ta_relu", "--count", "4")
-    done = refsim(*given)
+    line = f"shaders {folder} q8ta_relu --count 4"
+    done = refsim(line)
     assert done.status == 0 and done.err == ""
     lines = [line.split() for line in done.out.splitlines()]
     assert [line[0] for line in lines[:3]] == ["device", "q8ta_relu:", "right:"]
     assert lines[-1][:3] == ["modules:", "1", "found;"]
-    lines = [line.split() for line in refsim(*given, "-v").out.splitlines()]
-    assert lines[-2:] == [
-        ["operator", "module", "variant", "state", "runs"],
-        ["q8ta_relu", RELU, "base", "found", "yes"],
-    ]
+    head, row = (line.split() for line in refsim(f"{line} -v").out.splitlines()[-2:])
+    assert head == ["operator", "module", "variant", "state", "runs"]
+    assert row == ["q8ta_relu", RELU, "base", "found", "yes"]
 
 
 def test_a_case_that_is_left_out_has_its_reason(folder: Path, refsim) -> None:
-    given = ("shaders", folder, "q8ta_pixel_shuffle", "--count", "30")
-    reasons = refsim(*given, "--json").json["skipped"]["q8ta_pixel_shuffle"]
-    assert "q8ta_pixel_shuffle: r = 3, the host takes 2 only" in reasons
-    (line,) = (line for line in refsim(*given).out.splitlines() if line.startswith("skipped: "))
-    assert f"of q8ta_pixel_shuffle: r = 3, the host takes 2 only ({max(reasons.values())})" in line
+    line, said = f"shaders {folder} q8ta_pixel_shuffle --count 30", "r = 3, the host takes 2 only"
+    reasons = refsim(f"{line} --json").json["skipped"]["q8ta_pixel_shuffle"]
+    assert f"q8ta_pixel_shuffle: {said}" in reasons
+    (skipped,) = (row for row in refsim(line).out.splitlines() if row.startswith("skipped: "))
+    assert f"of q8ta_pixel_shuffle: {said} ({max(reasons.values())})" in skipped
 
 
 def test_a_file_that_is_cut_off_says_so(folder: Path, refsim) -> None:
     relu = folder / f"{RELU}.spv"
     relu.write_bytes(relu.read_bytes()[:2001])
-    done = refsim("shaders", folder, "--case", "q8ta_add/000?")
+    done = refsim(f"shaders {folder} --case q8ta_add/000?")
     assert done.status == 1 and f"damaged: {relu.name}: the file is cut off; got 2001 bytes" in done.out
-
-
-def test_an_operator_without_a_module_is_not_said_to_be_none(folder: Path, refsim) -> None:
-    done = refsim("shaders", folder, "linear_q4gsw")
-    done.refused("shaders: linear_q4gsw: refsim does not know how ExecuTorch's host calls its module; need ")
-    assert "refsim.toml with a table [linear_q4gsw]" in done.err
-    refsim("shaders", folder, "q8ta_rellu").refused(
-        "(refsim shaders --help lists all); got q8ta_rellu, need "
-    )
 
 
 def test_the_help_lists_the_operators_that_the_verb_takes(folder: Path, refsim) -> None:
     """Of every other operator the verb says that it needs a table."""
-    listed = " ".join(refsim("shaders", "--help").out.split()).partition("OPERATORS: ")[2]
+    listed = " ".join(refsim("shaders --help").out.split()).partition("OPERATORS: ")[2]
     names = listed.partition("; and those of a table")[0].split(", ")
     assert names == inventory.operators() and "q8ta_relu" in names and len(names) < len(OPS)
     for name in set(OPS) - set(names):
-        done = refsim("shaders", folder, name)
+        done = refsim(f"shaders {folder} {name}")
         assert done.status == 2 and f" a table [{name}]" in done.err, done.err
 
 
-@pytest.mark.parametrize("given", [(), ("q8ta_relu",), ("--watch",)])
+@pytest.mark.parametrize("given", ["", "q8ta_relu", "--watch"])
 @pytest.mark.parametrize("folder", ["shaders", "shaders/spirv"])
-def test_refsims_own_modules_are_no_folder_of_an_author(folder: str, given: tuple[str, ...], refsim) -> None:
+def test_refsims_own_modules_are_no_folder_of_an_author(folder: str, given: str, refsim) -> None:
     """Three of them have a name that ExecuTorch's have too; none of them is called as ExecuTorch calls its own."""
-    done = refsim("shaders", ROOT / folder, *given)
+    done = refsim(f"shaders {ROOT}/{folder} {given}")
     done.refused(f"{ROOT / 'shaders' / 'spirv'}: holds refsim's own modules; got ")
     assert "need a kernel author's modules: files such as " in done.err and "refsim.toml" in done.err
-    named = "".join(f"{name} " for name in given if "-" not in name)
-    assert done.err.splitlines()[-1] == f"try: refsim golden verify {named}-x gpu"
-    assert "again:" not in done.out + done.err
+    assert done.hints == [f"golden verify {given.replace('--watch', '')} -x gpu".split()]
 
 
 @pytest.mark.long
 def test_one_of_refsims_own_modules_among_others_is_named(folder: Path, refsim) -> None:
-    own = ROOT / "shaders" / "spirv" / "q8ta_clone.spv"
-    (folder / own.name).write_bytes(own.read_bytes())
-    done = refsim("shaders", folder, "--case", "q8ta_relu/000?")
+    shutil.copy(ROOT / "shaders" / "spirv" / "q8ta_clone.spv", folder)
+    done = refsim(f"shaders {folder} --case q8ta_relu/000?")
     assert done.status == 1 and "damaged: q8ta_clone.spv: is one of refsim's own modules" in done.out
-    refused = refsim("replay", "q8ta_clone/0003", "-x", f"spv:{folder}")
+    refused = refsim(f"replay q8ta_clone/0003 -x spv:{folder}")
     refused.refused("q8ta_clone.spv: is one of refsim's own modules, which -x gpu runs")
 
 
@@ -112,10 +98,10 @@ def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
 @pytest.mark.long
 def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, refsim) -> None:
     """A release has this one still; a description of one's own that ends it makes it a failure."""
-    asked = ("shaders", folder, "q8ta_add", "--count", "12", "--json", "--runtime")
-    assert refsim(*asked, "main").json["known"]["alpha"]["cases"] >= 5
+    asked = f"shaders {folder} q8ta_add --count 12 --json --runtime"
+    assert refsim(f"{asked} main").json["known"]["alpha"]["cases"] >= 5
     (tmp_path / "mine.json").write_text('{"of": "main", "behaviour": {"ended": ["alpha:q8ta_add"]}}')
-    mine = refsim(*asked, tmp_path / "mine.json")
+    mine = refsim(f"{asked} {tmp_path}/mine.json")
     assert mine.status == 1 and not mine.json["known"]
 
 
@@ -157,22 +143,41 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "match"),
+    ("line", "match"),
     [
-        (["nowhere"], "not a folder of modules"),
-        ([str(ROOT / "tests")], "no module of a kernel that refsim knows"),
-        ([str(build.BINARIES), "q8ta_rellu"], "did you mean q8ta_relu?"),
-        ([str(build.BINARIES), "linear_q4gsw"], "does not know how ExecuTorch's host calls its module"),
-        ([str(BINARY.parent), "q8ta_relu"], "q8ta_conv2d, need q8ta_relu_buffer.spv"),
-        ([str(build.BINARIES), "--case", "q8ta_none/*"], "no such case"),
-        ([str(build.BINARIES), "--profile", "tpu"], "numerics profile: unknown"),
-        ([str(build.BINARIES), "--watch", "--html", "x.html"], "--watch prints what it finds"),
-        ([str(build.BINARIES), "--variant", "best"], "'best' is not one of"),
-        ([str(build.BINARIES), "--count", "-1"], "-1 is no whole number from 0 to 2000"),
+        ("nowhere", "not a folder of modules"),
+        ("{tests}", "no module of a kernel that refsim knows"),
+        ("{tmp}", "a kernel author's modules: files such as q8ta_"),
+        ("{right} q8ta_rellu", "(refsim shaders --help lists all); got q8ta_rellu, need "),
+        ("{right} q8ta_rellu", "did you mean q8ta_relu?"),
+        ("{right} linear_q4gsw", "does not know how ExecuTorch's host calls its module; need "),
+        ("{wrong} q8ta_relu", "q8ta_conv2d, need q8ta_relu_buffer.spv"),
+        ("{wrong} q8ta_rel", "got q8ta_rel, need q8ta_conv2d"),  # the folder has no module of q8ta_relu
+        ("{own} q8ta_relu", "no module computes q8ta_relu; got modules of q8ta_add, q8ta_conv2d_pw, need a table"),
+        ("{right} --case q8ta_none/*", "no such case"),
+        ("{right} --profile tpu", "numerics profile: unknown"),
+        ("{right} --watch --html x.html", "--watch prints what it finds"),
+        ("{right} --variant best", "'best' is not one of"),
+        ("{right} --count -1", "-1 is no whole number from 0 to 2000"),
+        ("{right} --repeats 3", ""),
+        ("{right} --patch x.spv", "--repair"),
+        ("{kernels} --repair", "--repair edits SPIR-V modules"),
+        ("{right} --device 99", "no such device; got 99"),
     ],
-)
-def test_nonsense_is_one_line(arguments: list[str], match: str, folder: Path, refsim) -> None:
-    refsim("shaders", *arguments).refused(match)
+)  # fmt: skip
+def test_nonsense_is_one_line(line: str, match: str, tmp_path: Path, folder: Path, refsim) -> None:
+    places = {
+        "right": build.BINARIES,
+        "wrong": BINARY.parent,
+        "tests": ROOT / "tests",
+        "tmp": tmp_path / "none",
+    }
+    modules = Path(build.__file__).parent
+    places |= {"own": modules / "own" / "right", "kernels": modules / "wgsl" / "right"}
+    places["tmp"].mkdir()
+    done = refsim(f"shaders {line.format(**places)}")
+    done.refused(match, status=3 if "--device" in line else 2)
+    assert not Path("x.spv").exists() and not Path("x.html").exists()
 
 
 def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,36 +192,20 @@ def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch:
         assert sum(done) > 1 and (total is None or sum(done) <= total)
 
     monkeypatch.setattr(verifying, "progress", progress)
-    assert refsim("shaders", folder, "q8ta_relu", "--count", 1).status == 0 and told
+    assert refsim(f"shaders {folder} q8ta_relu --count 1").status == 0 and told
 
 
 def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, refsim) -> None:
     """One line, with one thing found and one needed."""
-    relu = next(path for path in build.BINARIES.glob("*.spv") if path.stem.startswith("q8ta_relu"))
-    (tmp_path / relu.name).write_bytes(b"")
+    (tmp_path / f"{RELU}.spv").write_bytes(b"")
+    said = f"{RELU}.spv: not SPIR-V; got 0 bytes, need "
     alone = refsim("shaders", tmp_path)
-    alone.refused(f"no module of a kernel that refsim knows: {relu.name}: not SPIR-V; got 0 bytes, need ")
-    add = next(path for path in build.BINARIES.glob("*.spv") if path.stem.startswith("q8ta_add"))
-    shutil.copy(add, tmp_path)
-    beside = refsim("shaders", tmp_path, "q8ta_relu")
-    beside.refused(f"no module computes {'q8ta_relu'}: {relu.name}: not SPIR-V; got 0 bytes, need ")
+    alone.refused(f"no module of a kernel that refsim knows: {said}")
+    shutil.copy(next(build.BINARIES.glob("q8ta_add*.spv")), tmp_path)
+    beside = refsim(f"shaders {tmp_path} q8ta_relu")
+    beside.refused(f"no module computes q8ta_relu: {said}")
     for line in (alone.err, beside.err):
         assert line.count("got ") == line.count("need ") == 1
-
-
-def test_the_example_of_a_module_is_a_kernel(tmp_path: Path, refsim) -> None:
-    refsim("shaders", tmp_path).refused("a kernel author's modules: files such as q8ta_")
-
-
-def test_what_is_asked_back_is_there(refsim) -> None:
-    """The folder has no module of q8ta_relu, which is nearest to the name."""
-    asked = refsim("shaders", BINARY.parent, "q8ta_rel")
-    asked.refused("need q8ta_conv2d")
-    assert "q8ta_relu" not in asked.err
-
-
-def test_no_such_device(folder: Path, refsim) -> None:
-    refsim("shaders", folder, "--device", "99").refused("no such device; got 99", status=3)
 
 
 # --- wrong modules ---------------------------------------------------------------------------------------
@@ -264,9 +253,7 @@ def test_the_same_as_json(folder: Path, refsim) -> None:
 @pytest.mark.long
 def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
     put(folder, CONV, BINARY)
-    done = refsim(
-        "shaders", folder, "q8ta_conv2d_general", "q8ta_relu", "--all", "--variant", "base", "--count", "8"
-    )
+    done = refsim(f"shaders {folder} q8ta_conv2d_general q8ta_relu --all --variant base --count 8")
     assert done.status == 1 and done.out.count("wrong: q8ta_conv2d_general/") >= 5
     assert done.out.count("likely cause:") == 1  # the first of the operator
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line.startswith("q8ta_")}
@@ -311,10 +298,10 @@ def hidden(id: str, scratch: Path) -> tuple[str, bytes]:
 
 @pytest.mark.long
 def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
-    arguments = ("shaders", folder, "q8ta_relu", "--count", "4", "--sanitize", "--repeats", "5")
-    done = refsim(*arguments)
+    arguments = f"shaders {folder} q8ta_relu --count 4 --sanitize --repeats 5"
+    done = refsim(arguments)
     assert done.status == 0 and ", 6 sanitized; " in done.out
-    content = refsim(*arguments, "--json").json
+    content = refsim(f"{arguments} --json").json
     assert (content["unsafe"], content["notes"], content["sanitized"]) == ([], [], 6)
     assert refsim("shaders", folder, "--repeats", "3").status == 2
 
@@ -323,9 +310,9 @@ def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
 @needs_tools
 def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, *hidden("gemv-clears-the-next", tmp_path))
-    arguments = ("shaders", folder, "q8ta_linear_gemv", "--variant", "base")
-    assert refsim(*arguments).status == 0, "its bytes are right"
-    done = refsim(*arguments, "--sanitize")
+    arguments = f"shaders {folder} q8ta_linear_gemv --variant base"
+    assert refsim(arguments).status == 0, "its bytes are right"
+    done = refsim(f"{arguments} --sanitize")
     assert done.status == 1 and "has the right bytes, but not for certain" in done.out
     assert (
         "  two writers: q8ta_linear_gemv_float stores different bits twice in a word; binding 0 (out)"
@@ -338,7 +325,7 @@ def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) 
     assert " is unsafe; " in verdict
     again = next(line for line in done.out.splitlines() if line.startswith("  again: refsim shaders"))
     assert again.endswith(" --sanitize")
-    content = refsim(*arguments, "--sanitize", "--json").json
+    content = refsim(f"{arguments} --sanitize --json").json
     (row,) = content["unsafe"]
     assert {one["kind"] for one in row["findings"]} == {"two writers", "order of work"}
     assert len(row["findings"][0]["workers"]) == 2 and content["same"] is False
@@ -348,9 +335,7 @@ def test_right_bytes_that_are_not_certain(folder: Path, tmp_path: Path, refsim) 
 @needs_tools
 def test_what_is_harmless_is_a_note(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, *hidden("conv-last-row-again", tmp_path))
-    done = refsim(
-        "shaders", folder, "q8ta_conv2d_general", "--variant", "base", "--count", "8", "--sanitize", "--all"
-    )
+    done = refsim(f"shaders {folder} q8ta_conv2d_general --variant base --count 8 --sanitize --all")
     assert done.status == 0
     assert "note: same bits twice: q8ta_conv2d_float stores a word twice, in " in done.out
 

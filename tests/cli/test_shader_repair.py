@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from modules import example, own, wgsl_kernels
+from modules import example, own
 from modules.build import put
 
 from refsim.modules.repair.valid import refused, tool
@@ -54,13 +54,3 @@ def test_kernels_of_a_description(refsim, tmp_path: Path) -> None:
     first = found["repairs"][0]
     assert first["place"].startswith("sum.comp:") and first["change"] == "b_zp in place of a_zp", found
     assert "b_zp in place of a_zp" in page.read_text()
-
-
-def test_sources_are_not_edited(refsim) -> None:
-    done = refsim("shaders", Path(wgsl_kernels.__file__).parent / "wgsl" / "right", "--repair")
-    assert done.status == 2 and "--repair edits SPIR-V modules" in done.err
-
-
-def test_a_patch_needs_a_search(folder: Path, refsim, tmp_path: Path) -> None:
-    done = refsim("shaders", folder, "--patch", tmp_path / "x.spv")
-    assert done.status == 2 and "--repair" in done.err and not (tmp_path / "x.spv").exists()

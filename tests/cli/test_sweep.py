@@ -117,13 +117,13 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
 @pytest.mark.long
 def test_every_failure_that_is_told_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: Path) -> None:
     broken(monkeypatch)
-    command = ("sweep", CONV.name, "-n", 40, "-x", "cpu", "--workers", 0, "--failures")
-    told = refsim(*command, tmp_path / "all", "--json").json["failures"]
+    command = f"sweep {CONV.name} -n 40 -x cpu --workers 0 --failures"
+    told = refsim(f"{command} {tmp_path}/all --json").json["failures"]
     assert len({row["folder"] for row in told}) == len(told) == outcomes.MOST_TOLD
     assert {read_folder(row["folder"]).expected.desc.shape for row in told} == {(1, 7, 1, 1)}
     for module in (runs, shown):
         monkeypatch.setattr(module, "MOST_FOLDERS", 2)
-    done = refsim(*command, tmp_path / "two")
+    done = refsim(f"{command} {tmp_path}/two")
     failed = int(re.search(r"(\d+) failed", done.out)[1])
     assert done.out.count("refsim replay ") == 2 and failed > outcomes.MOST_TOLD
     assert done.out.count("its case is not written: 2 of this operator and executor are") == 3
@@ -139,8 +139,8 @@ def test_a_failure_names_every_cause_that_fits_as_well(refsim, monkeypatch, tmp_
 
     broken(monkeypatch)
     monkeypatch.setattr(Wrong, "run_prepared", nothing)
-    given = ("sweep", "q8ta_linear", "-n", 3, "-x", "cpu", "--workers", 0, "--failures", tmp_path / "f")
-    done = refsim(*given, "--json")
+    given = f"sweep q8ta_linear -n 3 -x cpu --workers 0 --failures {tmp_path}/f"
+    done = refsim(f"{given} --json")
     same = "predict the same bytes here; its replay says how to tell them apart"
     messages = [failure["message"] for failure in done.json["failures"]]
     assert messages and all('"nothing written"' in text and text.endswith(same) for text in messages)

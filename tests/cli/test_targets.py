@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device.simulated import Runtime
+from saved import arrays
 
 from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_CONV2D
 from refsim.core.qmath import NVIDIA, PROFILES
@@ -55,10 +56,6 @@ def dump(refsim, file: Path, target: str, folder: Path) -> Path:
     return folder
 
 
-def layout_of(graph: dict, operator: str) -> str:
-    return next(row["outputs"][0]["layout"] for row in graph["operators"] if row["operator"] == operator)
-
-
 def test_the_table() -> None:
     rows = targets()
     assert {"desktop", "adreno", "mali"} <= rows.keys() and next(iter(rows)) == "desktop"
@@ -73,22 +70,18 @@ def test_layouts_and_kernels_follow_the_target(grouped: Path, refsim) -> None:
     for target, kernel, row in (
         ("mali", "q8ta_im2col", PACKED_4C), ("adreno", "q8ta_conv2d_general", PACKED_4C1W),
     ):  # fmt: skip
-        done = refsim("inspect", grouped, "--target", target, "--json").json
-        (graph,) = done["delegates"]
-        conv = graph["operators"][1]
+        done = refsim(f"inspect {grouped} --target {target} --json").json
+        quantize, conv, _ = done["delegates"][0]["operators"]
         assert done["target"] == target and conv["dispatches"][0]["shader"] == kernel
-        assert layout_of(graph, "q8ta_quantize") == row.name
-        assert refsim("run", grouped, "--random", 1, "--target", target, "--json").json["target"] == target
-        assert (
-            refsim("compare", grouped, "--random", 1, "-x", "cpu,cpu:emulated", "--target", target).status
-            == 0
-        )
-    refsim("run", grouped, "--random", 1, "--target", "malli").refused("did you mean mali?")
+        assert quantize["outputs"][0]["layout"] == row.name
+        given = f"{grouped} --random 1 --target {target} --json"
+        assert refsim(f"run {given}").json["target"] == target
+        assert refsim(f"compare {given} -x cpu,cpu:emulated").status == 0
 
 
 def test_a_case_keeps_the_target(grouped: Path, tmp_path: Path, refsim) -> None:
-    case = ("extract", grouped, "-n", 1, "--random", 1, "--target", "mali", "-o", tmp_path / "case")
-    assert refsim(*case).status == 0
+    case = f"extract {grouped} -n 1 --random 1 --target mali -o {tmp_path}/case"
+    assert refsim(case).status == 0
     call = read_folder(tmp_path / "case").bound.call
     assert call.target.mali and call.descs["x"].layout is PACKED_4C
     assert refsim("replay", tmp_path / "case").status == 0
@@ -97,58 +90,54 @@ def test_a_case_keeps_the_target(grouped: Path, tmp_path: Path, refsim) -> None:
 @pytest.mark.parametrize("target", ["desktop", "mali"])
 def test_dumps_say_of_which_target_they_are(target: str, grouped: Path, tmp_path: Path, refsim) -> None:
     folder = dump(refsim, grouped, target, tmp_path / "dump")
-    for verb, option in (("bisect", "--actual"), ("run", "--golden")):
-        given = (verb, grouped, "--random", 1, option, folder)
-        done = refsim(*given)
+    for verb in ("bisect --actual", "run --golden"):
+        line = f"{verb} {folder} {grouped} --random 1"
+        done = refsim(line)
         assert done.status == 0, done.err
         assert f"target {target}, from the layouts of 3 of 3 buffers in {folder}\n" in done.out
-        assert refsim(*given, "--json").json["target"] == target
+        assert refsim(f"{line} --json").json["target"] == target
 
 
 def test_a_buffer_of_another_target_does_not_stop_the_others(grouped: Path, tmp_path: Path, refsim) -> None:
     folder = dump(refsim, grouped, "mali", tmp_path / "dump")
-    for verb, option in (("bisect", "--actual"), ("run", "--golden")):
-        given = (verb, grouped, "--random", 1, option, folder, "--target", "desktop")
-        done = refsim(*given, "--partial")
+    for verb in ("bisect --actual", "run --golden"):
+        line = f"{verb} {folder} {grouped} --random 1 --target desktop"
+        done = refsim(f"{line} --partial")
         assert done.status == 0, done.err
         assert "recorded as 1x8x5x5 in 4C, not 1x8x5x5 in 4C1W" in done.out
         assert "2 of 3 buffers do not fit target desktop; 3 of 3 fit --target mali" in done.out
-        rows = refsim(*given, "--partial", "--json").json["nodes"]
-        assert len(rows) == 3 and (verb == "run" or [row["verdict"] for row in rows] == [
-            "does not fit", "does not fit", "same",
-        ])  # fmt: skip
-        assert refsim(*given).status == 2
+        rows = refsim(f"{line} --partial --json").json["nodes"]
+        verdicts = [row.get("verdict") for row in rows]
+        assert len(rows) == 3 and verdicts in ([None] * 3, ["does not fit", "does not fit", "same"])
+        assert refsim(line).status == 2
 
 
 def test_dumps_that_fit_no_value_name_the_target_that_they_fit(grouped: Path, tmp_path: Path, refsim) -> None:
     whole = dump(refsim, grouped, "mali", tmp_path / "dump")
     folder = tmp_path / "one"
     folder.mkdir()
-    quantized = refsim("inspect", grouped, "--json").json["delegates"][0]["operators"][0]["outputs"][0][
-        "value"
-    ]
+    quantized = f"delegate0_v{load(grouped).graphs[0].nodes[0].outputs[0]}"
     for suffix in (".bin", ".json"):
         shutil.copy(whole / f"{quantized}{suffix}", folder)
-    given = ("bisect", grouped, "--random", 1, "--actual", folder, "--partial")
-    refsim(*given, "--target", "adreno").refused(
+    given = f"bisect {grouped} --random 1 --actual {folder} --partial"
+    refsim(f"{given} --target adreno").refused(
         "no buffer fits target adreno: recorded with another shape or layout; "
         "got delegate0_v1 is 1x8x5x5 in 4C there and 1x8x5x5 in 4C1W here, "
         "need --target mali, which 1 of 1 buffers fit"
     )
-    assert refsim(*given).status == 0
+    assert refsim(given).status == 0
     path = folder / f"{quantized}.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"layout": "PACKED_INT8_4H4W"}))
-    refsim(*given).refused("no buffer fits target desktop")
+    refsim(given).refused("no buffer fits target desktop")
 
 
 def test_the_target_brings_its_profile(grouped: Path, tmp_path: Path, refsim) -> None:
-    x = np.full(SHAPE, np.nan, np.float32)
-    np.savez(tmp_path / "in.npz", in0=x)
-    given = (grouped, "-i", tmp_path / "in.npz")
-    assert refsim("run", *given, "--target", "lavapipe", "--dump", ".", tmp_path / "dump").status == 0
-    dumped = ("bisect", *given, "--actual", tmp_path / "dump")
-    assert refsim(*dumped, "--target", "lavapipe", "--json").json["wrong"] == []
-    assert refsim(*dumped, "--target", "lavapipe", "--profile", "nvidia", "--json").json["wrong"] != []
+    x = arrays(tmp_path / "in.npz", [np.full(SHAPE, np.nan, np.float32)], "in")
+    given = f"{grouped} -i {x} --target lavapipe"
+    assert refsim(f"run {given} --dump . {tmp_path}/dump").status == 0
+    dumped = f"bisect {given} --actual {tmp_path}/dump --json"
+    assert refsim(dumped).json["wrong"] == []
+    assert refsim(f"{dumped} --profile nvidia").json["wrong"] != []
     assert load(grouped, named("adreno").target()).graphs[0].target.profile.name == "canonical"
 
 
@@ -160,7 +149,7 @@ def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Pa
         exposed = tmp_path / f"{len(options)}.pte"
         assert refsim("expose", grouped, "-o", exposed, *options).status == 0
         outputs = Runtime(exposed.read_bytes(), named("mali").target()).run([x])
-        np.savez(tmp_path / "out.npz", **{f"out{number}": array for number, array in enumerate(outputs)})
+        arrays(tmp_path / "out.npz", outputs)
         triage = ("triage", exposed, "--random", 1, "--outputs", tmp_path / "out.npz")
         done = refsim(*triage)
         assert done.status == 0 and "layouts as on mali)\n" in done.out
@@ -169,9 +158,7 @@ def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Pa
         other = refsim(*triage, "--target", "desktop")
         better = "target desktop, as was given; with the layouts of mali fewer bytes differ"
         assert other.status == 1 and better in " ".join(other.out.split())
-        collected = refsim(
-            "collect", exposed, tmp_path / "out.npz", "-o", tmp_path / f"dump{len(options)}", "--json"
-        )
+        collected = refsim(f"collect {exposed} {tmp_path}/out.npz -o {tmp_path}/dump{len(options)} --json")
         assert collected.json["target"] == ("mali" if options else "desktop")
     path = tmp_path / "2.pte.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"target": "amd"}))

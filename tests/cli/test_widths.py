@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -34,7 +33,7 @@ from refsim.partition.rows import CheckedOperator, DelegateReport, FusedOperator
 
 WIDTHS = (80, 100, 120, 200)
 MODELS = Path(__file__).parents[1] / "data" / "models"
-DEVICE = Path(__file__).parents[1] / "data" / "device" / "linear_head.raw"
+DEVICE = MODELS.parent / "device" / "linear_head.raw"
 HEAD = f"{MODELS}/linear_head"
 #: Verb -> the command lines that are run; {scratch} has what `prepared` put there.
 COMMANDS = {
@@ -108,23 +107,14 @@ LOWERED = LoweredProgram(
 VERBS = program.root.list_commands(click.Context(program.root))  # type: ignore[attr-defined]
 
 
-@dataclass(frozen=True)
-class Device:
-    """What `refsim devices` shows of a device with long names."""
-
-    index: int = 0
-    name: str = "llvmpipe (LLVM 15.0.6, 256 bits)"
-    kind: str = "cpu"
-    vendor: str = "0x10005 (Mesa software)"
-    api_version: str = "1.3.230"
-    driver: str = "llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)"
-    device_local_bytes: int = 2147483648
-    dot_4x8_accelerated: bool = False
-    integer_dot_product: bool = True
-    int8_matrices: bool = False
-
-
-#: What `refsim probe` shows of a device that no profile describes.
+#: What `refsim devices` shows of a device with long names, and `refsim probe` of one that no profile describes.
+DEVICES = [
+    SimpleNamespace(
+        index=0, name="llvmpipe (LLVM 15.0.6, 256 bits)", kind="cpu", vendor="0x10005 (Mesa software)",
+        api_version="1.3.230", driver="llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)", device_local_bytes=2147483648,
+        dot_4x8_accelerated=False, integer_dot_product=True, int8_matrices=False,
+    )
+]  # fmt: skip
 FOUND = SimpleNamespace(
     device="Mali-G715 (Immortalis)", driver="v1.r38p1-01eac0.c1a71ccca2acf211eb87c5db5322f569",
     to_profile=lambda: None, as_json=dict, remarks=["denormals are flushed in some places only"],
@@ -155,10 +145,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = f"run {HEAD}.pte -i {HEAD}.io.npz --dump . {folder}/dump --json"
     cut = f"extract {MODELS}/mixed_ops.pte -n 0:6 --random 0 -o {folder}/case --json"
     assert [program.main(line.split()) for line in (run, cut)] == [0, 0]
-    wrong = folder / "dump" / "delegate0_v20.bin"
-    raw = bytearray(wrong.read_bytes())
-    raw[5:400:7] = b"\x7f" * len(raw[5:400:7])
-    wrong.write_bytes(raw)
+    wrong = np.memmap(folder / "dump" / "delegate0_v20.bin", np.uint8, "r+")
+    wrong[5:400:7] = 0x7F
+    wrong.flush()
     return folder
 
 
@@ -166,7 +155,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def printed(refsim, monkeypatch: pytest.MonkeyPatch, scratch: Path) -> Callable[[str, int | None], list[str]]:
     """What a command line prints in this width, or without one: the lines of stdout, then those of stderr."""
     monkeypatch.setattr(checks, "run", _checked)
-    monkeypatch.setattr("refsim.cli.devices.devices", lambda: [Device()])
+    monkeypatch.setattr("refsim.cli.devices.devices", lambda: DEVICES)
     monkeypatch.setattr("refsim.cli.probe.probe", lambda index: FOUND)
     few = {name: path for name, path in bundled().items() if name.startswith("linear_head")}
     monkeypatch.setattr(demo, "bundled", lambda: few)
@@ -196,16 +185,19 @@ def too_long(lines: list[str], width: int) -> list[str]:
     return [line for line in lines if len(line) > width and len(line.split()) > 1]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_what_lower_prints_fits(width: int, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    show(LOWERED.text())
-    narrow = capsys.readouterr().out.splitlines()
-    monkeypatch.delenv("COLUMNS")
+def fits(narrow: list[str], whole: list[str], width: int) -> None:
+    assert not too_long(narrow, width)
+    assert words(narrow) <= words(whole)
+    assert sum(not text for text in narrow) <= sum(not text for text in whole), "lines that say nothing"
+
+
+def test_what_lower_prints_fits(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
     show(LOWERED.text())
     whole = capsys.readouterr().out.splitlines()
-    assert not too_long(narrow, width) and words(narrow) <= words(whole)
-    assert narrow.count("") == whole.count("")
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        show(LOWERED.text())
+        fits(capsys.readouterr().out.splitlines(), whole, width)
 
 
 def test_every_verb_is_tried() -> None:
@@ -233,10 +225,7 @@ def test_what_a_verb_prints_fits(line: str, printed, capsys, monkeypatch: pytest
     for width in WIDTHS:
         monkeypatch.setenv("COLUMNS", str(width))
         show(said)
-        narrow = capsys.readouterr().out.splitlines() if said else printed(line, width)
-        assert not too_long(narrow, width)
-        assert words(narrow) <= words(whole)
-        assert sum(not text for text in narrow) <= sum(not text for text in whole), "lines that say nothing"
+        fits(capsys.readouterr().out.splitlines() if said else printed(line, width), whole, width)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import click
 import numpy as np
 import pytest
 from mutants.generated import verb as mutations
+from saved import arrays, contents, flip
 
 from refsim.cli.kit import program
 from refsim.cli.kit.written import Written
@@ -81,10 +82,7 @@ READ = {("golden check", "--pte"), ("extract", "--pte")}
 PROFILE = "--profile profile.json"
 #: Rows that read nothing which stands as a path in their words: command lines that do.
 CLASH = {
-    (
-        "golden check",
-        "--certificate",
-    ): "golden check --pte corpus --outputs . --certificate corpus/corpus.json",
+    CERTIFICATE: "golden check --pte corpus --outputs . --certificate corpus/corpus.json",
     ("golden export", "--pte"): "golden export q8ta_relu --size small --pte b.bin",
     ("golden verify", "--results"): f"golden verify q8ta_relu/1 {PROFILE} --results profile.json",
     ("mutate", "--results"): "mutate --random 1 --area emulated --results {golden}/chains.jsonl",
@@ -132,23 +130,25 @@ def options(
 
 
 def test_every_option_that_writes_has_a_row() -> None:
+    """The rule that nothing read is written over knows them by their type."""
+
+    def writes(one: click.Parameter) -> bool:
+        kinds = one.type.types if isinstance(one.type, click.Tuple) else [one.type]
+        return any(isinstance(kind, Written) for kind in kinds)
+
     assert {row for row in options(program.root) if row[1] in WRITTEN} - READ == set(ROWS)
+    assert set(options(program.root, writes)) == set(ROWS)
 
 
 @pytest.fixture
-def scratch(tmp_path: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> Path:
+def scratch(tmp_path: Path, head: str, refsim, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with what the rows read; the emulated kernels of q8ta_relu and q8ta_linear are wrong, each run anew."""
     monkeypatch.chdir(tmp_path)
-    array = np.arange(72).astype(np.int8).reshape(1, 6, 2, 6)
-    np.save("a.npy", array)
-    np.save("b.npy", array + 1)
-    for name in ("a", "b"):
-        assert refsim("pack", f"{name}.npy", "-l", "4W4C", "-o", f"{name}.bin").status == 0
-    model, given = models / "linear_head.pte", models / "linear_head.io.npz"
-    assert refsim("run", model, "-i", given, "--dump", "v24", "wrong").status == 0
-    raw = bytearray(Path("wrong/delegate0_v24.bin").read_bytes())
-    raw[0] ^= 1
-    Path("wrong/delegate0_v24.bin").write_bytes(raw)
+    for name, first in (("a", 0), ("b", 1)):
+        np.save(f"{name}.npy", np.arange(first, 72 + first).astype(np.int8).reshape(1, 6, 2, 6))
+        assert refsim(f"pack {name}.npy -l 4W4C -o {name}.bin").status == 0
+    assert refsim(f"run {head} --dump v24 wrong").status == 0
+    flip("wrong/delegate0_v24.bin")
     honest, calls = EmulatedExecutor.run_prepared, [0]
 
     def run_prepared(self, prepared, inputs):
@@ -177,8 +177,7 @@ def test_what_is_written_is_named(
     if verb == "golden check":
         assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
         plan = read_pte(Path("corpus/q8ta_relu.pte").read_bytes(), "corpus").plan()
-        zeros = [np.zeros(plan.values[number].sizes, np.int32) for number in plan.outputs]
-        np.savez("q8ta_relu.npz", **{f"out{number}": array for number, array in enumerate(zeros)})
+        arrays("q8ta_relu.npz", [np.zeros(plan.values[number].sizes, np.int32) for number in plan.outputs])
     if verb == "mutate":
         monkeypatch.setattr(
             mutations, "_verdicts", lambda *given: [Path(given[2]).write_text("") and None][:0]
@@ -198,16 +197,6 @@ def test_what_is_written_is_named(
         else:
             assert sum(new in line for line in done.out.splitlines()) >= 1, done.out
             assert len(re.findall(f"wrote {re.escape(new)}(?!/)", done.out)) <= 1
-
-
-def test_every_option_that_writes_is_known_as_such() -> None:
-    """The rule that nothing read is written over knows them by their type."""
-
-    def writes(one: click.Parameter) -> bool:
-        kinds = one.type.types if isinstance(one.type, click.Tuple) else [one.type]
-        return any(isinstance(kind, Written) for kind in kinds)
-
-    assert set(options(program.root, writes)) == set(ROWS)
 
 
 @pytest.fixture
@@ -252,10 +241,6 @@ REFUSED = (
 )
 
 
-def contents(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
-
-
 def clashes(places: dict[str, Path]) -> Iterator[list[str]]:
     """Every row with the name of each file that it reads in place of that which it writes, then MORE."""
     for row, line in ROWS.items():
@@ -292,19 +277,10 @@ def test_what_is_only_near_is_replaced(copies: dict[str, Path], refsim) -> None:
         assert [refsim(*shlex.split(line)).status in (0, 1) for _ in range(2)] == [True, True], line
 
 
-def test_a_page_that_was_not_written_is_named_too(refsim, models: Path, tmp_path: Path) -> None:
-    page = tmp_path / "page.html"
-    done = refsim("repeat", models / "linear_head.pte", "--random", 0, "-n", 2, "-x", "cpu", "--html", page)
-    assert done.status == 0 and not page.exists()
-    assert done.out.splitlines()[-1] == f"did not write {page}: there is no difference to show"
-
-
-@pytest.mark.parametrize("verb", ["replay", "diff"])
-def test_a_page_of_two_buffers_alike_is_not_written(verb: str, refsim, tmp_path: Path) -> None:
-    """As by every verb: a page shows differences."""
-    right, page = tmp_path / "right.bin", tmp_path / "page.html"
-    right.write_bytes(named.open_case("q8ta_relu/1").expected.raw.tobytes())
-    given = {"replay": ["q8ta_relu/1"], "diff": [right, right, "--case", "q8ta_relu/1"]}[verb]
-    done = refsim(verb, *given, "--html", page)
-    assert done.status == 0 and not page.exists()
-    assert f"did not write {page}: there is no difference to show" in done.out
+@pytest.mark.parametrize("line", ["replay q8ta_relu/1", "diff a.bin a.bin -l 4W4C -s 1,6,2,6",
+                                  "repeat {}/linear_head.pte --random 0 -n 2 -x cpu"])  # fmt: skip
+def test_a_page_that_was_not_written_is_named_too(line: str, scratch: Path, models: Path, refsim) -> None:
+    """A page shows differences."""
+    done = refsim(f"{line.format(models)} --html page.html")
+    assert done.status == 0 and not Path("page.html").exists()
+    assert "did not write page.html: there is no difference to show" in done.out.splitlines()
