@@ -1,7 +1,8 @@
-"""For each row of a runtime's requirements a call that breaks it, and its twin that does not."""
+"""For each row of a runtime's requirements a call that breaks it, and calls of the operator that break none."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from check.small_files import BUFFER, INT8_4W4C, C, T, W, const
@@ -12,13 +13,16 @@ FLAT_ROWS = ROWS.but(storage=BUFFER)
 INT8 = T((1, 8, 6, 6), "int8", BUFFER, INT8_4W4C)
 
 
-class Pair(NamedTuple):
-    """Two calls of an operator: the first breaks a rule, the second does not."""
+Args = tuple[Any, ...]
+
+
+class Broken(NamedTuple):
+    """Arguments of an operator that break a rule, and its twins, which do not."""
 
     rule: str
     operator: str
-    bad: tuple[Any, ...]
-    good: tuple[Any, ...]
+    bad: Args
+    twins: tuple[Args, ...]
 
 
 def like(tensor: T, **changes: Any) -> T:
@@ -89,299 +93,171 @@ def shuffled(factor: int, x: T = INT8) -> Any:
 INDICES = T((5,), "int32", layout=W)
 GRID = T((5, 1, 3, 16), storage=BUFFER, layout=W)
 
-PAIRS = (
-    *(
-        Pair(
-            "pool-stride", f"aten.{name}", pool(name, [2, 2], [], [0, 0]), pool(name, [2, 2], [2, 2], [0, 0])
-        )
-        for name in ("max_pool2d.default", "avg_pool2d.default")
+WEIGHT = const(8, 64, dtype="int8")
+FOUR_BIT = dq8ca(ROWS, 8, 64, 32)
+WHOLE = norm([64], const(64), const(64))
+
+
+def _of(operator: str, twins: tuple[Args, ...], *bad: tuple[str, Args]) -> Iterator[Broken]:
+    return (Broken(rule, operator, args, twins) for rule, args in bad)
+
+
+def _arange(*given: Any) -> Any:
+    return (*given, *[None] * 4, T((5,)))
+
+
+BROKEN = (
+    *_of(
+        "aten.max_pool2d.default", (pool("max", [2, 2], [2, 2], [0, 0]),),
+        ("pool-stride", pool("max", [2, 2], [], [0, 0])),
     ),
-    Pair(
-        "pool-window",
-        "aten.avg_pool2d.default",
-        pool("avg", [2], [2, 2], [0, 0]),
-        pool("avg", [2, 2], [2, 2], [0, 0]),
+    *_of(
+        "aten.avg_pool2d.default", (pool("avg", [2, 2], [2, 2], [0, 0]),),
+        ("pool-stride", pool("avg", [2, 2], [], [0, 0])),
+        ("pool-window", pool("avg", [2], [2, 2], [0, 0])),
+        ("pool-window", pool("avg", [2, 2], [2, 2], [0])),
     ),
-    Pair(
-        "pool-window",
-        "aten.avg_pool2d.default",
-        pool("avg", [2, 2], [2, 2], [0]),
-        pool("avg", [2, 2], [2, 2], [0, 0]),
+    *_of(
+        "aten.flip.default", ((IMAGE, [2], like(IMAGE)),),
+        ("channels-packed", (IMAGE.but(layout=W), [2], IMAGE)),
+        ("channels-packed", (IMAGE, [2], IMAGE.but(layout=W))),
     ),
-    Pair(
-        "channels-packed", "aten.flip.default", (IMAGE.but(layout=W), [2], IMAGE), (IMAGE, [2], like(IMAGE))
-    ),
-    Pair(
-        "channels-packed", "aten.flip.default", (IMAGE, [2], IMAGE.but(layout=W)), (IMAGE, [2], like(IMAGE))
-    ),
-    Pair(
-        "packed-dims",
+    *_of(
         "aten.permute_copy.default",
-        (IMAGE, [0, 1, 3, 2], IMAGE.but(layout=W)),
-        (IMAGE, [0, 1, 3, 2], like(IMAGE)),
+        ((IMAGE, [0, 1, 3, 2], like(IMAGE)), (GRID, [0, 1, 3, 2], T((5, 1, 16, 3), layout=W))),
+        ("packed-dims", (IMAGE, [0, 1, 3, 2], IMAGE.but(layout=W))),
+        ("permute-rank", (GRID, [0, 1, 2, 4, 3], T((1, 5, 1, 16, 3)))),
     ),
-    Pair(
-        "packed-dims",
+    *_of(
         "aten.unsqueeze_copy.default",
-        (ROWS, 0, T((1, 6, 64), layout=C)),
-        (FLAT_ROWS, 0, T((1, 6, 64), storage=BUFFER, layout=C)),
+        ((FLAT_ROWS, 0, T((1, 6, 64), storage=BUFFER, layout=C)), (GRID, 0, like(GRID, dims=(1, 5, 1, 3, 16)))),
+        ("packed-dims", (ROWS, 0, T((1, 6, 64), layout=C))),
+        ("unsqueeze-rank", (IMAGE, 0, like(IMAGE, dims=(1, 1, 8, 6, 6)))),
     ),
-    Pair(
-        "packed-dims",
-        "aten.add.Tensor",
-        (IMAGE, like(IMAGE, layout=W), 1, like(IMAGE)),
-        (IMAGE, const(1, 8, 6, 6), 1, like(IMAGE)),
+    *_of(
+        "aten.add.Tensor", ((IMAGE, const(1, 8, 6, 6), 1, like(IMAGE)),),
+        ("packed-dims", (IMAGE, like(IMAGE, layout=W), 1, like(IMAGE))),
     ),
-    Pair("reduce-dims", "aten.mean.dim", reduce(IMAGE, [1, 2, 3]), reduce(IMAGE, [2, 3])),
-    Pair("reduce-dims", "aten.sum.dim_IntList", reduce(IMAGE, None), reduce(T((6,), layout=W), None)),
-    Pair("reduce-storage", "aten.mean.dim", reduce(IMAGE.but(storage=BUFFER), [2, 3]), reduce(IMAGE, [2, 3])),
-    Pair("reduce-storage", "aten.mean.dim", reduce(FLAT_ROWS, [0]), reduce(FLAT_ROWS, [-1])),
-    Pair("reduce-packed", "aten.mean.dim", reduce(IMAGE, [1, 2]), reduce(IMAGE, [2, 3])),
-    Pair(
-        "reduce-channels",
-        "aten._softmax.default",
-        (IMAGE.but(dims=(2, 8, 6, 6)), 1, False, like(IMAGE)),
-        (IMAGE, 1, False, like(IMAGE)),
+    *_of(
+        "aten.mean.dim", (reduce(IMAGE, [2, 3]), reduce(FLAT_ROWS, [-1])),
+        ("reduce-dims", reduce(IMAGE, [1, 2, 3])),
+        ("reduce-storage", reduce(IMAGE.but(storage=BUFFER), [2, 3])),
+        ("reduce-storage", reduce(FLAT_ROWS, [0])),
+        ("reduce-packed", reduce(IMAGE, [1, 2])),
     ),
-    Pair("arg-reduce", "aten.argmax.default", (ROWS, -1, False, T((6,))), (FLAT_ROWS, -1, False, T((6,)))),
-    Pair(
-        "arg-reduce",
-        "aten.argmax.default",
-        (FLAT_ROWS, 0, False, T((64,))),
-        (FLAT_ROWS, None, False, T((6,))),
+    *_of("aten.sum.dim_IntList", (reduce(T((6,), layout=W), None),), ("reduce-dims", reduce(IMAGE, None))),
+    *_of(
+        "aten._softmax.default", ((IMAGE, 1, False, like(IMAGE)),),
+        ("reduce-channels", (IMAGE.but(dims=(2, 8, 6, 6)), 1, False, like(IMAGE))),
     ),
-    Pair(
-        "index-list",
-        "aten.index.Tensor",
-        (ROWS, [INDICES, like(INDICES)], T((5,))),
-        (ROWS, [INDICES], T((5, 64))),
+    *_of(
+        "aten.argmax.default", ((FLAT_ROWS, -1, False, T((6,))), (FLAT_ROWS, None, False, T((6,)))),
+        ("arg-reduce", (ROWS, -1, False, T((6,)))),
+        ("arg-reduce", (FLAT_ROWS, 0, False, T((64,)))),
     ),
-    Pair(
-        "index-null", "aten.index.Tensor", (ROWS, [None, INDICES], T((6, 5))), (ROWS, [INDICES], T((5, 64)))
+    *_of(
+        "aten.index.Tensor", ((ROWS, [INDICES], T((5, 64))),),
+        ("index-list", (ROWS, [INDICES, like(INDICES)], T((5,)))),
+        ("index-null", (ROWS, [None, INDICES], T((6, 5)))),
     ),
-    Pair(
-        "batch-norm",
+    *_of(
         "aten._native_batch_norm_legit_no_training.default",
-        (ROWS, *(const(64) for _ in range(4)), 0.1, 1e-5, [like(ROWS)]),
-        (IMAGE, *(const(8) for _ in range(4)), 0.1, 1e-5, [like(IMAGE)]),
+        ((IMAGE, *(const(8) for _ in range(4)), 0.1, 1e-5, [like(IMAGE)]),),
+        ("batch-norm", (ROWS, *(const(64) for _ in range(4)), 0.1, 1e-5, [like(ROWS)])),
     ),
-    Pair(
-        "layer-norm",
-        "aten.native_layer_norm.default",
-        norm([6, 64], const(6, 64), const(6, 64)),
-        norm([64], const(64), const(64)),
+    *_of(
+        "aten.native_layer_norm.default", (WHOLE,),
+        ("layer-norm", norm([6, 64], const(6, 64), const(6, 64))),
+        ("layer-norm", norm([64], None, const(64))),
+        ("layer-norm", norm([64], const(64), None)),
     ),
-    Pair(
-        "layer-norm",
-        "aten.native_layer_norm.default",
-        norm([64], None, const(64)),
-        norm([64], const(64), const(64)),
+    *_of(
+        "aten.linear.default", ((ROWS, const(8, 64), None, T((6, 8))),),
+        ("constant-argument", (ROWS, like(ROWS), None, T((6, 6)))),
     ),
-    Pair(
-        "layer-norm",
-        "aten.native_layer_norm.default",
-        norm([64], const(64), None),
-        norm([64], const(64), const(64)),
+    *_of(
+        "aten.embedding.default", ((const(9, 64), INDICES, -1, False, False, T((5, 64))),),
+        ("constant-argument", (ROWS, INDICES, -1, False, False, T((5, 64)))),
     ),
-    Pair(
-        "constant-argument",
-        "aten.linear.default",
-        (ROWS, like(ROWS), None, T((6, 6))),
-        (ROWS, const(8, 64), None, T((6, 8))),
+    *_of(
+        "aten.convolution.default", (convolution(), convolution(bias=const(8)), convolution(dilation=2)),
+        ("constant-argument", convolution(bias=T((8,)))),
+        ("conv-batch", convolution(IMAGE.but(dims=(2, 8, 6, 6)))),
+        ("conv-packed", convolution(IMAGE.but(layout=W))),
+        ("conv-dilation", convolution(dilation=2, transposed=True)),
     ),
-    Pair(
-        "constant-argument",
-        "aten.embedding.default",
-        (ROWS, INDICES, -1, False, False, T((5, 64))),
-        (const(9, 64), INDICES, -1, False, False, T((5, 64))),
+    *_of(
+        "et_vk.linear_dq8ca_q4gsw.default", (FOUR_BIT,),
+        *(("constant-argument", (*FOUR_BIT[:at], T((8, 32)), *FOUR_BIT[at + 1 :])) for at in (3, 4, 5, 7)),
+        ("row-length", dq8ca(ROWS.but(dims=(6, 60)), 8, 60, 20)),
+        ("one-row", dq8ca(ROWS.but(dims=(1, 64)), 8, 64, 32)),
     ),
-    Pair(
-        "constant-argument", "aten.convolution.default", convolution(bias=T((8,))), convolution(bias=const(8))
-    ),
-    *(
-        Pair(
-            "constant-argument",
-            "et_vk.linear_dq8ca_q4gsw.default",
-            (*dq8ca(ROWS, 8, 64, 32)[:at], T((8, 32)), *dq8ca(ROWS, 8, 64, 32)[at + 1 :]),
-            dq8ca(ROWS, 8, 64, 32),
-        )
-        for at in (3, 4, 5, 7)
-    ),
-    Pair(
-        "constant-argument",
+    *_of(
         "et_vk.linear_q8ta_q8csw.default",
-        (*head(ROWS, const(8, 64, dtype="int8"), T((6, 8)))[:6], T((8,)), T((6, 8), layout=W)),
-        head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
+        (head(ROWS, WEIGHT, T((6, 8))), head(ROWS, const(7, 64, dtype="int8"), T((6, 7)))),
+        ("constant-argument", (*head(ROWS, WEIGHT, T((6, 8)))[:6], T((8,)), T((6, 8), layout=W))),
+        ("float-argument", head(ROWS.but(dtype="int8"), WEIGHT, T((6, 8)))),
+        ("row-length", head(ROWS.but(dims=(6, 63)), const(8, 63, dtype="int8"), T((6, 8)))),
+        ("head-half", head(ROWS, WEIGHT, T((6, 8), "float16"))),
+        ("head-buffer", head(FLAT_ROWS, const(7, 64, dtype="int8"), T((6, 7), storage=BUFFER))),
     ),
-    Pair("computed-argument", "aten.relu.default", (const(6, 64), like(ROWS)), (ROWS, like(ROWS))),
-    Pair("conv-batch", "aten.convolution.default", convolution(IMAGE.but(dims=(2, 8, 6, 6))), convolution()),
-    Pair("conv-packed", "aten.convolution.default", convolution(IMAGE.but(layout=W)), convolution()),
-    Pair(
-        "conv-dilation",
-        "aten.convolution.default",
-        convolution(dilation=2, transposed=True),
-        convolution(dilation=2),
+    *_of("aten.relu.default", ((ROWS, like(ROWS)),), ("computed-argument", (const(6, 64), like(ROWS)))),
+    *_of(
+        "dim_order_ops._to_dim_order_copy.default", ((FLAT_ROWS, *[None] * 6, like(FLAT_ROWS)),),
+        ("dim-order-storage", (ROWS, *[None] * 6, like(FLAT_ROWS))),
+        ("dim-order-storage", (FLAT_ROWS, *[None] * 6, like(ROWS))),
     ),
-    Pair(
-        "permute-rank",
-        "aten.permute_copy.default",
-        (GRID, [0, 1, 2, 4, 3], T((1, 5, 1, 16, 3))),
-        (GRID, [0, 1, 3, 2], T((5, 1, 16, 3), layout=W)),
+    *_of(
+        "aten.arange.start_step", (_arange(0, 5, 1), _arange(None, 5, 1), _arange(0, 5, None)),
+        *(("arange-int", _arange(*given)) for given in ((0, None, 1), (0.5, 5, 1), (0, 5.5, 1), (0, 5, 0.5))),
     ),
-    Pair(
-        "unsqueeze-rank",
-        "aten.unsqueeze_copy.default",
-        (IMAGE, 0, like(IMAGE, dims=(1, 1, 8, 6, 6))),
-        (GRID, 0, like(GRID, dims=(1, 5, 1, 3, 16))),
+    *_of(
+        "aten.grid_sampler_2d.default", (grid(),),
+        ("grid-sampler", grid(mode=1)), ("grid-sampler", grid(padding=0)), ("grid-sampler", grid(corners=False)),
     ),
-    Pair(
-        "dim-order-storage",
-        "dim_order_ops._to_dim_order_copy.default",
-        (ROWS, *[None] * 6, like(FLAT_ROWS)),
-        (FLAT_ROWS, *[None] * 6, like(FLAT_ROWS)),
+    *_of(
+        "quantized_decomposed.quantize_per_tensor.default", ((IMAGE, 0.1, 0, -128, 127, None, like(INT8)),),
+        ("quantized-layout", (IMAGE, 0.1, 0, -128, 127, None, like(IMAGE, dtype="int8"))),
     ),
-    Pair(
-        "dim-order-storage",
-        "dim_order_ops._to_dim_order_copy.default",
-        (FLAT_ROWS, *[None] * 6, like(ROWS)),
-        (FLAT_ROWS, *[None] * 6, like(FLAT_ROWS)),
+    *_of(
+        "quantized_decomposed.dequantize_per_tensor.default", ((INT8, 0.1, 0, -128, 127, None, None, like(IMAGE)),),
+        ("quantized-layout", (IMAGE.but(dtype="int8"), 0.1, 0, -128, 127, None, None, like(IMAGE))),
     ),
-    Pair(
-        "arange-int",
-        "aten.arange.start_step",
-        (0, None, 1, *[None] * 4, T((5,))),
-        (0, 5, 1, *[None] * 4, T((5,))),
+    *_of(
+        "et_vk.embedding_q4gsw.default", (embedding(INDICES),),
+        ("embedding-rank", embedding(INDICES.but(dims=(1, 1, 1, 5)))),
+        ("embedding-width", embedding(INDICES, 24)),
     ),
-    Pair(
-        "arange-int",
-        "aten.arange.start_step",
-        (0.5, 5, 1, *[None] * 4, T((5,))),
-        (None, 5, 1, *[None] * 4, T((5,))),
+    *_of(
+        "torchao.choose_qparams_affine.default", (choose(ROWS, [1, 64]),),
+        ("qparams-rows", choose(ROWS.but(dims=(2, 3, 64)), [1, 1, 64])),
+        ("qparams-rows", choose(ROWS, [1, 32])),
+        ("qparams-packed", choose(ROWS.but(layout=C), [1, 64])),
     ),
-    Pair(
-        "arange-int",
-        "aten.arange.start_step",
-        (0, 5.5, 1, *[None] * 4, T((5,))),
-        (0, 5, 1, *[None] * 4, T((5,))),
+    *_of(
+        "et_vk.linear_q4gsw.default", (q4gsw(ROWS, 8, 64), q4gsw(ROWS, 12, 64)),
+        ("row-length", q4gsw(ROWS.but(dims=(6, 66)), 8, 66)), ("row-length", q4gsw(ROWS, 10, 64)),
     ),
-    Pair(
-        "arange-int",
-        "aten.arange.start_step",
-        (0, 5, 0.5, *[None] * 4, T((5,))),
-        (0, 5, None, *[None] * 4, T((5,))),
+    *_of(
+        "et_vk.linear_qcs4w.default", (),
+        ("four-bit-channels", (ROWS, const(8, 32, dtype="uint8"), const(8), T((6, 8), layout=W))),
     ),
-    Pair("grid-sampler", "aten.grid_sampler_2d.default", grid(mode=1), grid()),
-    Pair("grid-sampler", "aten.grid_sampler_2d.default", grid(padding=0), grid()),
-    Pair("grid-sampler", "aten.grid_sampler_2d.default", grid(corners=False), grid()),
-    Pair(
-        "quantized-layout",
-        "quantized_decomposed.quantize_per_tensor.default",
-        (IMAGE, 0.1, 0, -128, 127, None, like(IMAGE, dtype="int8")),
-        (IMAGE, 0.1, 0, -128, 127, None, like(INT8)),
+    *_of(
+        "aten.div.Tensor_mode", ((ROWS, like(ROWS), "floor", like(ROWS)),),
+        ("floor-mode", (ROWS, like(ROWS), "trunc", like(ROWS))),
     ),
-    Pair(
-        "quantized-layout",
-        "quantized_decomposed.dequantize_per_tensor.default",
-        (IMAGE.but(dtype="int8"), 0.1, 0, -128, 127, None, None, like(IMAGE)),
-        (INT8, 0.1, 0, -128, 127, None, None, like(IMAGE)),
+    *_of(
+        "aten.eq.Tensor", ((ROWS.but(dtype="int32"), like(ROWS, dtype="int32"), like(ROWS, dtype="bool")),),
+        ("float-equal", (ROWS, like(ROWS), like(ROWS, dtype="bool"))),
     ),
-    Pair(
-        "float-argument",
-        "et_vk.linear_q8ta_q8csw.default",
-        head(ROWS.but(dtype="int8"), const(8, 64, dtype="int8"), T((6, 8))),
-        head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
+    *_of("aten.gelu.default", ((ROWS, "tanh", like(ROWS)),), ("gelu-tanh", (ROWS, "none", like(ROWS)))),
+    *_of(
+        "et_vk.q8ta_pixel_shuffle.default", (shuffled(2),),
+        ("pixel-shuffle", shuffled(3, INT8.but(dims=(1, 9, 2, 2)))),
+        ("pixel-shuffle", shuffled(2, INT8.but(dims=(8, 6, 6)))),
     ),
-    Pair(
-        "row-length",
-        "et_vk.linear_q8ta_q8csw.default",
-        head(ROWS.but(dims=(6, 63)), const(8, 63, dtype="int8"), T((6, 8))),
-        head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
+    *_of(
+        "et_vk.prepack.default", ((const(2, 3, 4), T((2, 3, 4), storage=BUFFER, layout=W)),),
+        ("prepack-rank", (const(1, 1, 2, 3, 4), T((1, 1, 2, 3, 4), storage=BUFFER, layout=W))),
     ),
-    Pair(
-        "head-half",
-        "et_vk.linear_q8ta_q8csw.default",
-        head(ROWS, const(8, 64, dtype="int8"), T((6, 8), "float16")),
-        head(ROWS, const(8, 64, dtype="int8"), T((6, 8))),
-    ),
-    Pair(
-        "head-buffer",
-        "et_vk.linear_q8ta_q8csw.default",
-        head(FLAT_ROWS, const(7, 64, dtype="int8"), T((6, 7), storage=BUFFER)),
-        head(ROWS, const(7, 64, dtype="int8"), T((6, 7))),
-    ),
-    Pair(
-        "embedding-rank",
-        "et_vk.embedding_q4gsw.default",
-        embedding(INDICES.but(dims=(1, 1, 1, 5))),
-        embedding(INDICES),
-    ),
-    Pair("embedding-width", "et_vk.embedding_q4gsw.default", embedding(INDICES, 24), embedding(INDICES)),
-    Pair(
-        "qparams-rows",
-        "torchao.choose_qparams_affine.default",
-        choose(ROWS.but(dims=(2, 3, 64)), [1, 1, 64]),
-        choose(ROWS, [1, 64]),
-    ),
-    Pair(
-        "qparams-rows", "torchao.choose_qparams_affine.default", choose(ROWS, [1, 32]), choose(ROWS, [1, 64])
-    ),
-    Pair(
-        "qparams-packed",
-        "torchao.choose_qparams_affine.default",
-        choose(ROWS.but(layout=C), [1, 64]),
-        choose(ROWS, [1, 64]),
-    ),
-    Pair(
-        "row-length",
-        "et_vk.linear_dq8ca_q4gsw.default",
-        dq8ca(ROWS.but(dims=(6, 60)), 8, 60, 20),
-        dq8ca(ROWS, 8, 64, 32),
-    ),
-    Pair(
-        "row-length", "et_vk.linear_q4gsw.default", q4gsw(ROWS.but(dims=(6, 66)), 8, 66), q4gsw(ROWS, 8, 64)
-    ),
-    Pair("row-length", "et_vk.linear_q4gsw.default", q4gsw(ROWS, 10, 64), q4gsw(ROWS, 12, 64)),
-    Pair(
-        "one-row",
-        "et_vk.linear_dq8ca_q4gsw.default",
-        dq8ca(ROWS.but(dims=(1, 64)), 8, 64, 32),
-        dq8ca(ROWS, 8, 64, 32),
-    ),
-    Pair(
-        "four-bit-channels",
-        "et_vk.linear_qcs4w.default",
-        (ROWS, const(8, 32, dtype="uint8"), const(8), T((6, 8), layout=W)),
-        (),
-    ),
-    Pair(
-        "floor-mode",
-        "aten.div.Tensor_mode",
-        (ROWS, like(ROWS), "trunc", like(ROWS)),
-        (ROWS, like(ROWS), "floor", like(ROWS)),
-    ),
-    Pair(
-        "float-equal",
-        "aten.eq.Tensor",
-        (ROWS, like(ROWS), like(ROWS, dtype="bool")),
-        (ROWS.but(dtype="int32"), like(ROWS, dtype="int32"), like(ROWS, dtype="bool")),
-    ),
-    Pair("gelu-tanh", "aten.gelu.default", (ROWS, "none", like(ROWS)), (ROWS, "tanh", like(ROWS))),
-    Pair(
-        "pixel-shuffle",
-        "et_vk.q8ta_pixel_shuffle.default",
-        shuffled(3, INT8.but(dims=(1, 9, 2, 2))),
-        shuffled(2),
-    ),
-    Pair(
-        "pixel-shuffle",
-        "et_vk.q8ta_pixel_shuffle.default",
-        shuffled(2, INT8.but(dims=(8, 6, 6))),
-        shuffled(2),
-    ),
-    Pair(
-        "prepack-rank",
-        "et_vk.prepack.default",
-        (const(1, 1, 2, 3, 4), T((1, 1, 2, 3, 4), storage=BUFFER, layout=W)),
-        (const(2, 3, 4), T((2, 3, 4), storage=BUFFER, layout=W)),
-    ),
-)
+)  # fmt: skip
