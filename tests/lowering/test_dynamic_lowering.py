@@ -38,7 +38,6 @@ def exported(name: str) -> ExportedProgram:
         if importlib.util.find_spec("torchao") is None:
             pytest.skip("torchao is not installed")
         import torchao.quantization.quant_primitives  # noqa: F401
-    torch.manual_seed(0)
     return PROGRAMS[name]()
 
 

@@ -1,4 +1,4 @@
-"""Each pass on a small program: what it changes, what it leaves, and that its argument stays as it was."""
+"""Each pass on a small program: what it changes, fuses or folds, what it leaves, and that its argument stays."""
 
 from __future__ import annotations
 
@@ -17,12 +17,19 @@ from refsim.partition.passes.simplify import (
     dropped_dims,
     fold_qdq,
     fuse_clamp,
+    fuse_rms_norm,
     fuse_views,
     remove_redundant,
     squeeze_inputs,
     squeeze_views,
 )
-from refsim.partition.passes.weights import fold_constants, insert_prepack, linear
+from refsim.partition.passes.weights import (
+    fold_constants,
+    fuse_batch_norm,
+    insert_prepack,
+    linear,
+    weight_only,
+)
 
 from .small_programs import DQ, INT8, Q, names, prepared, program, values
 
@@ -52,12 +59,85 @@ def test_passes_are_pure_and_idempotent(step: Any) -> None:
     assert names(step(once)) == names(once)
 
 
-def test_decompose_keeps_what_kernels_want() -> None:
+def _again(second: tuple[float, int]) -> Any:
     def f(x: Tensor) -> Tensor:
-        y = nn.functional.hardswish(nn.functional.pixel_shuffle(x, 2))
-        return nn.functional.interpolate(y, scale_factor=2, mode="nearest")
+        y = DQ(Q(torch.relu(x), 0.5, 3, *INT8), 0.5, 3, *INT8)
+        return DQ(Q(y, *second, *INT8), *second, *INT8)
 
-    assert names(program(f, (1, 4, 3, 3))) == ["pixel_shuffle", "hardswish", "upsample_nearest2d.vec"]
+    return f
+
+
+def _noops(x: Tensor) -> Tensor:
+    y = torch.ops.aten.slice_copy.Tensor(x, 1, 0, 3)  # all of it
+    z = torch.ops.aten._to_copy.default(y, dtype=torch.float32)  # as it is
+    return torch.relu(torch.ops.aten.slice_copy.Tensor(z, 1, 1, 3)).to(torch.float16)
+
+
+def _clones(x: Tensor) -> Tensor:
+    y = torch.relu(x.clone()).clone().expand(2, 3)
+    return y.to(torch.float16).expand(4, 2, 3).clone()
+
+
+def _kept(x: Tensor) -> Tensor:
+    y = nn.functional.hardswish(nn.functional.pixel_shuffle(x, 2))
+    return nn.functional.interpolate(y, scale_factor=2, mode="nearest")
+
+
+def _read_twice(m: Any, x: Tensor) -> Tensor:
+    y = nn.functional.conv2d(x, m.w)
+    return torch.relu(y) + y
+
+
+def _views(x: Tensor) -> Tensor:
+    y = x.view(2, 6)
+    return torch.abs(y).view(12) + y.view(12)
+
+
+ROUND = "quantized_decomposed.quantize_per_tensor quantized_decomposed.dequantize_per_tensor"
+LAYOUTS = "dim_order_ops._clone_dim_order dim_order_ops._to_dim_order_copy"
+#: Passes, a function, the shapes of its inputs and of its constants; the operators that are left.
+LEFT: dict[str, tuple[tuple[Any, ...], Any, tuple[tuple[int, ...], ...], dict[str, tuple[int, ...]], str]] = {
+    "what kernels want": ((), _kept, ((1, 4, 3, 3),), {}, "pixel_shuffle hardswish upsample_nearest2d.vec"),
+    "noops": ((functional, remove_noops), _noops, ((2, 3),), {}, "slice_copy.Tensor relu _to_copy"),
+    "quantized again": ((remove_noops,), _again((0.5, 3)), ((2, 3),), {}, f"relu {ROUND}"),
+    "of another zero point": ((remove_noops,), _again((0.5, 4)), ((2, 3),), {}, f"relu {ROUND} {ROUND}"),
+    "of another scale": ((remove_noops,), _again((0.25, 3)), ((2, 3),), {}, f"relu {ROUND} {ROUND}"),
+    "layouts": (
+        (dim_order,), lambda x: x.clone(memory_format=torch.channels_last).to(torch.float16), ((1, 2, 3, 4),), {},
+        LAYOUTS,
+    ),
+    "redundant": (
+        (functional, dim_order, remove_redundant), _clones, ((2, 3),), {},
+        "relu dim_order_ops._to_dim_order_copy expand_copy",
+    ),
+    "a primary argument": (
+        (insert_prepack,), lambda m, x: torch.mm(m.a, x), ((4, 3),), {"a": (2, 4)}, "et_vk.prepack mm"
+    ),
+    "read by others": ((fuse_clamp,), _read_twice, ((1, 2, 4, 4),), {"w": (3, 2, 1, 1)}, "convolution relu add.Tensor"),
+    "views": (
+        (functional, fuse_views), lambda x: torch.sqrt(torch.abs(x.view(2, 6).view(3, 4)).view(4, 3)).view(12),
+        ((2, 2, 3),), {}, "view_copy abs sqrt",
+    ),
+    "views that others read": (
+        (functional, fuse_views), _views,
+        ((2, 2, 3),), {}, "view_copy abs view_copy view_copy add.Tensor",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_operators_that_are_left(name: str) -> None:
+    steps, function, shapes, constants, left = LEFT[name]
+    given = program(function, *shapes, **{key: torch.randn(shape) for key, shape in constants.items()})
+    for step in steps:
+        given = step(given)
+    assert names(given) == left.split()
+
+
+def test_dim_orders_take_the_place_of_memory_formats() -> None:
+    first, second = dim_order(program(LEFT["layouts"][1], (1, 2, 3, 4))).calls()
+    assert first.kwargs["dim_order"] == [0, 2, 3, 1] and "memory_format" not in first.kwargs
+    assert second.kwargs["dtype"] == torch.float16
 
 
 def test_decompose_takes_the_rest_apart() -> None:
@@ -132,54 +212,6 @@ def test_mixed_types(function: Any, converted: list[str]) -> None:
     assert [dtype_of(n) for n in after.outputs()] == [dtype_of(n) for n in before.outputs()]
 
 
-def test_noops() -> None:
-    def f(x: Tensor) -> Tensor:
-        y = torch.ops.aten.slice_copy.Tensor(x, 1, 0, 3)  # all of it
-        z = torch.ops.aten._to_copy.default(y, dtype=torch.float32)  # as it is
-        return torch.relu(torch.ops.aten.slice_copy.Tensor(z, 1, 1, 3)).to(torch.float16)
-
-    given = prepared(f, (2, 3))
-    assert names(given).count("slice_copy.Tensor") == names(given).count("_to_copy") == 2
-    assert names(remove_noops(given)) == ["slice_copy.Tensor", "relu", "_to_copy"]
-
-
-@pytest.mark.parametrize(
-    ("second", "left"),
-    [
-        ((0.5, 3, *INT8), ["relu", "quantize", "dequantize"]),
-        ((0.5, 4, *INT8), ["relu", "quantize", "dequantize", "quantize", "dequantize"]),
-        ((0.25, 3, *INT8), ["relu", "quantize", "dequantize", "quantize", "dequantize"]),
-    ],
-)
-def test_a_dequantize_that_is_quantized_again(second: tuple[Any, ...], left: list[str]) -> None:
-    def f(x: Tensor) -> Tensor:
-        y = DQ(Q(torch.relu(x), 0.5, 3, *INT8), 0.5, 3, *INT8)
-        return DQ(Q(y, *second), *second)
-
-    found = names(remove_noops(program(f, (2, 3))))
-    assert [n.rpartition(".")[2].removesuffix("_per_tensor") for n in found] == left
-
-
-def test_dim_order() -> None:
-    def f(x: Tensor) -> Tensor:
-        return x.clone(memory_format=torch.channels_last).to(torch.float16)
-
-    first, second = dim_order(program(f, (1, 2, 3, 4))).calls()
-    assert target_name(first) == "dim_order_ops._clone_dim_order.default"
-    assert first.kwargs["dim_order"] == [0, 2, 3, 1] and "memory_format" not in first.kwargs
-    assert target_name(second) == "dim_order_ops._to_dim_order_copy.default"
-    assert second.kwargs["dtype"] == torch.float16
-
-
-def test_redundant() -> None:
-    def f(x: Tensor) -> Tensor:
-        y = torch.relu(x.clone()).clone().expand(2, 3)
-        return y.to(torch.float16).expand(4, 2, 3).clone()
-
-    given = dim_order(prepared(f, (2, 3)))
-    assert names(remove_redundant(given)) == ["relu", "dim_order_ops._to_dim_order_copy", "expand_copy"]
-
-
 @pytest.mark.parametrize(
     ("source", "shape", "becomes"),
     [
@@ -219,11 +251,6 @@ def test_prepack() -> None:
     assert all(arg.name in after.constants for arg in convolution.args[1:3])
 
 
-def test_prepack_of_a_primary_argument() -> None:
-    after = insert_prepack(program(lambda m, x: torch.mm(m.a, x), (4, 3), a=torch.randn(2, 4)))
-    assert names(after) == ["et_vk.prepack", "mm"]
-
-
 @pytest.mark.parametrize(
     ("shape", "short"),
     [
@@ -255,3 +282,160 @@ def test_promote() -> None:
     after = promote(scalars(program(lambda x: (x.int() < x, x.int() < x.int() * x.int()), (2, 3))))
     new = [n for n in after.calls() if n.name.startswith("_to_copy") and dtype_of(n) == "float32"]
     assert len(new) == 1 and [target_name(user) for user in new[0].users] == ["aten.lt.Tensor"]
+
+
+# --- one operator of several ---
+
+
+def test_linear() -> None:
+    w, b = torch.randn(5, 4), torch.randn(5)
+
+    def f(m: Any, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.addmm(m.b, x, m.w.t()),
+            torch.mm(x, m.w.t()),
+            torch.mm(x, y),
+            torch.mm(x, y.t().contiguous().t()),
+        )
+
+    after = linear(prepared(f, (3, 4), (4, 5), w=w, b=b))
+    assert names(after)[:2] == ["linear", "linear"]
+    first, second = list(after.calls())[:2]
+    assert first.args[1] is second.args[1] and torch.equal(after.constants[first.args[1].name], w)
+    assert torch.equal(after.constants[first.args[2].name], b) and len(second.args) == 2
+    # a product of activations is no linear, transposed or not
+    assert names(after).count("mm") == 2
+
+
+@pytest.mark.parametrize(
+    ("activation", "bounds"),
+    [
+        (torch.relu, (0.0, 1.7976931348623157e308)),
+        (nn.functional.relu6, (0.0, 6.0)),
+        (nn.functional.hardtanh, (-1.0, 1.0)),
+    ],
+)
+def test_clamp(activation: Any, bounds: tuple[float, float]) -> None:
+    after = fuse_clamp(
+        program(
+            lambda m, x: activation(nn.functional.conv2d(x, m.w)), (1, 2, 4, 4), w=torch.randn(3, 2, 3, 3)
+        )
+    )
+    (node,) = after.calls()
+    assert target_name(node) == "et_vk.conv_with_clamp.default"
+    assert node.args[-2:] == bounds and len(node.args) == 11 and shape_of(node) == (1, 3, 2, 2)
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_views_around_a_linear_of_what_is_quantized_at_run_time(readers: int) -> None:
+    """They go, unless something else reads the tensor."""
+
+    def f(m: Any, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        y = torch.ops.quantized_decomposed.dequantize_per_tensor.tensor(
+            x.to(torch.int8), s, z.to(torch.int64), *INT8
+        )
+        return sum(torch.mm(y.view(6, 4), m.w.t()).view(2, 3, 5) for _ in range(readers))
+
+    after = linear(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
+    shapes = [shape_of(node) for node in after.calls() if target_name(node) == "aten.linear.default"]
+    assert shapes == ([(2, 3, 5)] if readers == 1 else [(6, 5)] * 2)
+
+
+def test_fold_qdq() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        q = Q(torch.sigmoid(x), 0.5, 3, *INT8)
+        same, other = DQ(q, 0.5, 3, *INT8), DQ(q, 0.25, 3, *INT8)
+        return torch.exp(same), torch.exp(other)
+
+    given = program(f, (2, 3))
+    after = fold_qdq(given)
+    assert names(given).count("quantized_decomposed.dequantize_per_tensor") == 2
+    first, second = after.outputs()
+    assert target_name(first.args[0]) == "aten.sigmoid.default"
+    # other parameters on the way back are no round trip
+    assert target_name(second.args[0]) == "quantized_decomposed.dequantize_per_tensor.default"
+
+
+def test_fold_constants() -> None:
+    """Only what an operator packs as a weight: the bias is computed as well, the factor is left to the device."""
+    scale, zero = torch.tensor([0.5, 0.25]), torch.zeros(2, dtype=torch.int64)
+    weight = torch.tensor([[2, 4, 6], [8, 12, 16]], dtype=torch.int8)
+
+    def f(m: Any, x: Tensor) -> Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
+            m.w, m.s, m.z, 0, -127, 127, torch.int8
+        )
+        return torch.ops.aten.linear.default(x * m.s.sum(), w, m.s + 1)
+
+    after = fold_constants(linear(prepared(f, (3, 3), w=weight, s=scale, z=zero))).clean()
+    assert names(after)[-2:] == ["mul.Tensor", "linear"] and "add.Tensor" not in names(after)
+    _x, folded, bias = (after.constants.get(str(arg)) for arg in list(after.calls())[-1].args)
+    assert folded is not None and bias is not None
+    assert torch.equal(folded, torch.tensor([[1.0, 2.0, 3.0], [2.0, 3.0, 4.0]])) and folded.is_contiguous()
+    assert torch.equal(bias, torch.tensor([1.5, 1.25]))
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+def test_fuse_batch_norm(transposed: bool) -> None:
+    class Normed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.a = nn.ConvTranspose2d(4, 8, 2, 2) if transposed else nn.Conv2d(4, 8, 3, bias=False)
+            self.n, self.b = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+            self.n.running_mean.normal_()
+            self.n.running_var.uniform_(0.5, 2.0)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            y = self.b(self.n(self.a(x)))
+            return self.n(y), y  # read twice: stays a norm
+
+    module, x = Normed().eval(), torch.randn(1, 4, 6, 5)
+    before = functional(decompose.run(torch.export.export(module, (x,))))
+    after = fuse_batch_norm(before)
+    assert [name for name in names(before) if "norm" in name] == ["_native_batch_norm_legit_no_training"] * 2
+    assert [name for name in names(after) if "norm" in name] == ["_native_batch_norm_legit_no_training"]
+    for got, need in zip(values(after, x), module(x), strict=True):
+        assert torch.allclose(got, need, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("low", "zero", "axis", "fused"),
+    [(-100, 0, 0, True), (-8, 0, 0, False), (-100, 1, 0, False), (-100, 0, 1, False)],
+)
+def test_weight_only(low: int, zero: int, axis: int, fused: bool) -> None:
+    constants = {"w": torch.randint(low, 8, (4, 4), dtype=torch.int8), "s": torch.rand(4) + 0.5}
+    constants["w"][0, 0] = low
+    constants |= {"z": torch.full((4,), zero), "bias": torch.randn(4)}
+
+    def f(m: Any, x: Tensor) -> Tensor:
+        w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
+            m.w, m.s, m.z, axis, -128, 127, torch.int8
+        )
+        return torch.nn.functional.linear(x, w, m.bias)
+
+    before = linear(prepared(f, (3, 4), **constants))
+    after = weight_only(before)
+    assert names(after)[-2:] == (["_weight_int8pack_mm", "add.Tensor"] if fused else names(before)[-2:])
+    x = torch.randn(3, 4)
+    assert torch.allclose(values(after, x)[0], values(before, x)[0], rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("function", "found"),
+    [
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-6) * m.w, True),
+        (lambda m, x: m.w * (torch.rsqrt(1e-6 + x.pow(2).mean(-1, keepdim=True)) * x), True),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(0, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1) + 1e-6)[:, None] * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * m.w).mean(-1, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + 1e-6) * m.w, False),
+        (lambda m, x: x * torch.rsqrt((x * x).mean(-1, keepdim=True) + m.w) * m.w, False),
+    ],
+)
+def test_fuse_rms_norm(function: Any, found: bool) -> None:
+    after = fuse_rms_norm(scalars(prepared(function, (3, 4), w=torch.rand(4))))
+    assert ("et_vk.rms_norm" in names(after)) == found
+    if found:
+        (node,) = after.calls()
+        x, weight, eps = node.args
+        assert x in after.inputs() and str(weight) in after.constants and eps == pytest.approx(1e-6)

@@ -150,37 +150,6 @@ def test_transposed_rows(groups: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("call", "shape", "axis"),
-    [
-        (lambda m, x: F.linear(x, m.w(), m.bias), (6, 8), 0),
-        (lambda m, x: torch.addmm(m.bias, x, m.w()), (8, 6), 1),
-        (lambda m, x: torch.addmm(m.bias, x, m.w().t()), (6, 8), 0),
-        (lambda m, x: torch.mm(x, m.w()), (8, 6), 1),
-        (lambda m, x: torch.mm(x, m.w()), (8, 8), 1),  # square: only the axis tells
-        (lambda m, x: torch.bmm(x[None], m.w()[None])[0], (8, 6), 1),
-    ],
-    ids=["linear", "addmm", "addmm of t", "mm", "square mm", "bmm"],
-)
-@pytest.mark.parametrize("rows", [1, 3])
-def test_linears(call: Any, shape: tuple[int, int], axis: int, rows: int) -> None:
-    weight = ints(*shape)
-    x = torch.zeros(rows, 8, dtype=torch.int8)
-    if "bmm" in str(call.__code__.co_names):
-        function = lambda m, x: q(torch.bmm(dq(x), m.w()[None]))  # noqa: E731
-        x = x[None]
-    else:
-        function = lambda m, x: q(call(m, dq(x)))  # noqa: E731
-    name, args = fused(function, weight, x, axis=axis)
-    assert name == ("et_vk.q8ta_linear_gemv.default" if rows == 1 else "et_vk.q8ta_linear.default")
-    assert (*args[1:3], *args[6:8], args[9]) == (*IN, *OUT, "none")
-    by_output = weight if axis == 0 else weight.t()
-    assert torch.equal(args[3], by_output)
-    assert args[4].tolist()[: len(by_output)] == by_output.long().sum(1).tolist()
-    has_bias = args[8] is not None
-    assert has_bias == ("bias" in call.__code__.co_names)
-
-
-@pytest.mark.parametrize(
     ("shape", "name"),
     [
         ((2, 3, 8), "linear"),
