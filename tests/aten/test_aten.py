@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from refsim import aten
 from refsim.aten import bridge
 from refsim.aten.pool import max_pool2d_with_indices
 from refsim.aten.table import TABLE
-from refsim.core.errors import GraphError, UnknownOperatorError
+from refsim.core.errors import GraphError, LimitError, UnknownOperatorError
 from refsim.core.rng import Rng
 
 needs_torch = pytest.mark.skipif(
@@ -375,3 +377,37 @@ def test_every_name_of_the_table_is_found() -> None:
         for name in (f"{space}{form}" for form in names for space in ("aten.", "aten::")):
             assert aten.find(name, "").row is TABLE[base]
     assert TABLE["max_pool2d_with_indices"].portable is max_pool2d_with_indices
+
+
+# --- sizes ---
+
+
+X = np.ones((1, 1, 4, 4), np.float32)
+W = np.ones((1, 1, 1, 1), np.float32)
+BIG = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "args"),
+    [
+        ("aten::full.out", ((BIG, BIG), 1.0)),
+        ("aten::arange.out", (1 << 40,)),
+        ("aten::arange.start_out", (0, 1.0, 1e-12)),
+        ("aten::expand_copy.out", (X[..., :1], (1, 1, 4, 1 << 40))),
+        ("aten::repeat.out", (X, (1, 1, BIG, BIG))),
+        ("aten::constant_pad_nd.out", (X, (BIG, BIG, BIG, BIG), 0.0)),
+        ("aten::upsample_nearest2d.out", (X, (BIG, BIG))),
+        ("aten::upsample_bilinear2d.out", (X, (BIG, BIG), False)),
+        ("aten::convolution.out", (X, W, None, (1, 1), (BIG, BIG), (1, 1), False, (0, 0), 1)),
+        ("aten::convolution.out", (X, W, None, (BIG, BIG), (0, 0), (1, 1), True, (0, 0), 1)),
+        ("aten::repeat_interleave.Tensor_out", (np.array([1 << 40]),)),
+    ],
+)
+def test_results(name: str, args: tuple[Any, ...]) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(LimitError, match="its result"):
+            aten.find(name, "x").run(args, "x")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()

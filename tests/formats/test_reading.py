@@ -17,6 +17,8 @@ from refsim.core.errors import FormatError, LimitError, RefsimError
 from refsim.formats import npz, reading
 from refsim.formats.cases import Files, read
 from refsim.formats.dumps import Recorded
+from refsim.formats.file import meant, read_file, there
+from refsim.formats.reading import archive
 from refsim.golden.store import parse
 from refsim.ops.base.binding import bind
 
@@ -226,3 +228,47 @@ def test_files_are_parsed_in_one_place() -> None:
         if any(call in path.read_text(encoding="utf-8") for call in PARSING)
     }
     assert found == set(PARSERS), "use refsim/formats/reading.py"
+
+
+# --- files that are not there ---
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("mixed_ops.pte", "mixed_ops.io.npz", "mixed_ops.dump.zip", ".mixed_ops.npy"):
+        (tmp_path / name).write_bytes(b"1")
+    return tmp_path
+
+
+def test_every_reader_says_the_same(folder: Path) -> None:
+    said = set()
+    for reader in (read_file, npz.read_npy, lambda path: npz.read_arrays(path, ("in",), [None])):
+        with pytest.raises(FormatError) as caught:
+            reader(folder / "mixed_op.io.npz")
+        said.add(str(caught.value))
+    where, near = folder / "mixed_op.io.npz", folder / "mixed_ops.io.npz"
+    need = f"need a readable file; did you mean {near}?"
+    assert said == {f"{where}: cannot be read; got no such file, {need}"}
+    with pytest.raises(
+        FormatError, match=f"not a dump; got no such file; did you mean {folder}/mixed_ops.dump.zip"
+    ):
+        archive(folder / "mixed_ops.dumps.zip", "a dump")
+
+
+def test_what_is_there(folder: Path) -> None:
+    (folder / "link").symlink_to("nowhere")
+    said = {name: there(folder / name) for name in ("absent", ".", "link", "gone/x.pte", "a\0b")}
+    assert said == {
+        "absent": "no such file", ".": "a folder", "link": "a link to nothing",
+        "gone/x.pte": f"no such folder as {folder}/gone", "a\0b": "no such file",
+    }  # fmt: skip
+
+
+def test_only_files_of_the_kind_are_meant(folder: Path) -> None:
+    assert meant(folder / "mixed_ops.npz").endswith("mixed_ops.io.npz?")
+    assert meant(folder / "mixed_ops.npz", ".pte").endswith("mixed_ops.pte?")
+    assert meant(folder / "nothing_like_it") == meant(folder / "mixed_ops.pte") == meant("") == ""
+    with pytest.raises(FormatError, match=f"got a folder, need a file of it, such as {folder}/mixed_ops.pte"):
+        read_file(folder, suffix=".pte")
+    np.save(folder / "a.npy", np.zeros(1))
+    assert npz.read_npy(folder / "a.npy").shape == (1,)

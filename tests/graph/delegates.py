@@ -22,17 +22,17 @@ def convolution(
     x: tuple[int, ...] = (1, 8, 128, 64),
     out: tuple[int, ...] = (1, 8, 64, 32),
     stride: int = 2,
-    dw: bool = False,
+    groups: int = 1,
 ) -> VkGraph:
     """A 1x1 convolution, as far as what chooses its layouts looks at it."""
     values = (
         VkTensor(INT8, x, memory_layout=OPEN),
         Double(0.1), Int(0), Null(), Null(), Null(), Double(0.1), Int(0), Null(),
-        IntList((1, 1)), IntList((stride, stride)), IntList((0, 0)), IntList((1, 1)), Int(x[1] if dw else 1),
+        IntList((1, 1)), IntList((stride, stride)), IntList((0, 0)), IntList((1, 1)), Int(groups),
         String("none"), VkTensor(INT8, out, memory_layout=OPEN),
     )  # fmt: skip
-    name = f"et_vk.q8ta_conv2d{'_dw' * dw}.default"
-    return VkGraph("", (OperatorCall(0, name, tuple(range(16))),), values, (0,), (15,))
+    call = OperatorCall(0, "et_vk.q8ta_conv2d.default", tuple(range(16)))
+    return VkGraph("", (call,), values, (0,), (15,))
 
 
 class Builder:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from delegates import CHANNELS, DEFAULT, FLOAT32, INT8, OPEN, TILES, WIDTH, convolution
 
 from refsim.core.errors import (
     GraphError,
@@ -16,18 +17,17 @@ from refsim.core.errors import (
     ShapeError,
     UnknownOperatorError,
 )
-from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_CONV2D
+from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_4W4C, PACKED_CONV2D, WIDTH_PACKED, Layout
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.literals import Double, Int, IntList, Null, String
 from refsim.formats.pte import read as pte
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
-from refsim.graph.build import build, resolve_layouts
+from refsim.graph.build import build, nodes_of_calls, resolve_layouts
 from refsim.ops.base.target import Target
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
-INT8, FLOAT32 = 2, 5
 
 
 def blob_of(name: str, number: int = 0) -> Blob:
@@ -55,38 +55,26 @@ def find(blob: Blob, name: str) -> OperatorCall:
 # --- resolution of PACKED_INT8_CONV2D --------------------------------------------------------------------
 
 
-def conv_graph(
-    channels: int,
-    size: int,
-    groups: int = 1,
-    layouts: tuple[int, int] = (9, 9),
-    name: str = "et_vk.q8ta_conv2d.default",
-) -> VkGraph:
-    """One 1x1 convolution; only what resolution looks at."""
-    values = (
-        VkTensor(INT8, (1, channels, size, size), memory_layout=layouts[0]),
-        Double(0.1), Int(0), Null(), Null(), Null(), Double(0.1), Int(0), Null(),
-        IntList((1, 1)), IntList((1, 1)), IntList((0, 0)), IntList((1, 1)), Int(groups), String("none"),
-        VkTensor(INT8, (1, channels, size, size), memory_layout=layouts[1]),
-    )  # fmt: skip
-    return VkGraph("", (OperatorCall(0, name, tuple(range(16))),), values, (0,), (15,))
-
-
 @pytest.mark.parametrize(
-    ("channels", "size", "groups", "mali", "need"),
+    ("x", "out", "groups", "mali", "need"),
     [
-        (8, 64, 1, False, PACKED_4C),  # 4096 outputs: im2col
-        (8, 65, 1, False, PACKED_4C1W),  # more, and fewer than 32 channels: general
-        (32, 65, 1, False, PACKED_4C),
-        (28, 65, 1, False, PACKED_4C1W),
-        (8, 65, 1, True, PACKED_4C),
-        (6, 8, 1, True, PACKED_4C1W),  # channels that fill no words: general everywhere
-        (64, 8, 2, False, PACKED_4C1W),  # grouped: general, except on Mali
-        (64, 8, 2, True, PACKED_4C),
+        ((1, 8, 64, 64), (64, 64), 1, False, PACKED_4C),  # 4096 outputs: im2col
+        ((1, 8, 65, 65), (65, 65), 1, False, PACKED_4C1W),  # more, and fewer than 32 channels: general
+        ((1, 8, 128, 64), (64, 32), 1, False, PACKED_4C),  # outputs count, not inputs
+        ((1, 32, 65, 65), (65, 65), 1, False, PACKED_4C),
+        ((1, 28, 65, 65), (65, 65), 1, False, PACKED_4C1W),
+        ((1, 8, 65, 65), (65, 65), 1, True, PACKED_4C),
+        ((1, 6, 8, 8), (8, 8), 1, True, PACKED_4C1W),  # channels that fill no words: general everywhere
+        ((1, 64, 8, 8), (8, 8), 2, False, PACKED_4C1W),  # grouped: general, except on Mali
+        ((1, 64, 8, 8), (8, 8), 2, True, PACKED_4C),
+        ((8, 64, 64), (64, 64), 1, False, PACKED_4C),
     ],
 )
-def test_first_pass(channels: int, size: int, groups: int, mali: bool, need: object) -> None:
-    layouts = resolve_layouts(conv_graph(channels, size, groups), Target(mali=mali))
+def test_a_convolution_chooses_its_layout(
+    x: tuple[int, ...], out: tuple[int, int], groups: int, mali: bool, need: object
+) -> None:
+    stride = x[-1] // out[-1]
+    layouts = resolve_layouts(convolution(x, (*x[:-2], *out), stride, groups), Target(mali=mali))
     assert layouts[0] is need
     assert layouts[15] is need  # the second pass hands it on
 
@@ -177,3 +165,89 @@ def test_a_zero_point_may_arrive_as_a_double() -> None:
     node = next(graph.q8ta_nodes())
     assert node.call is not None
     assert any(n.call.params.in_zp == 3 for n in graph.q8ta_nodes() if n.call and n.name == Q)
+
+
+# --- layouts that a file leaves open ---
+
+
+ADD = "et_vk.q8ta_add.default"
+
+
+def add_of(a: int, b: int, out: int, *more: OperatorCall) -> VkGraph:
+    """An addition of three tensors in these layouts; further calls may name them."""
+    tensors = tuple(VkTensor(INT8, (1, 8, 4, 4), memory_layout=layout) for layout in (a, b, out))
+    rest = (Double(0.5), Int(0), Double(0.5), Int(0), Double(0.5), Int(0), Double(1.0))
+    call = OperatorCall(0, ADD, (0, 1, *range(3, 10), 2))
+    return VkGraph("", (call, *more), (*tensors, *rest), (0, 1), (2,))
+
+
+@pytest.mark.parametrize(
+    "given, wanted",
+    [
+        ((OPEN, TILES, OPEN), (PACKED_4W4C,) * 3),
+        ((TILES, OPEN, OPEN), (PACKED_4W4C,) * 3),
+        ((OPEN, OPEN, TILES), (PACKED_4W4C,) * 3),
+        ((TILES, CHANNELS, OPEN), (PACKED_4W4C, PACKED_4C, PACKED_4W4C)),  # the first has it
+        ((CHANNELS, TILES, OPEN), (PACKED_4C, PACKED_4W4C, PACKED_4C)),
+        ((OPEN, OPEN, OPEN), (PACKED_4C1W,) * 3),
+    ],
+)
+def test_the_first_concrete_layout_is_handed_on(
+    given: tuple[int, int, int], wanted: tuple[Layout, ...]
+) -> None:
+    layouts = resolve_layouts(add_of(*given), Target())
+    assert tuple(layouts[n] for n in range(3)) == wanted and set(layouts) == {0, 1, 2}
+
+
+def test_a_layout_goes_on_in_the_order_of_the_calls() -> None:
+    """From what an addition makes to what reads it, not back to what came before."""
+    graph = add_of(OPEN, OPEN, OPEN, OperatorCall(1, "aten.clone.default", (2, 10)))
+    for layout, wanted in ((TILES, PACKED_4C1W), (OPEN, PACKED_4C1W)):
+        values = (*graph.values, VkTensor(INT8, (1, 8, 4, 4), memory_layout=layout))
+        layouts = resolve_layouts(replace(graph, values=values), Target())
+        assert layouts[0] is wanted and layouts[2] is (PACKED_4W4C if layout == TILES else wanted)
+    values = (*add_of(TILES, OPEN, OPEN).values, VkTensor(INT8, (1, 8, 4, 4), memory_layout=OPEN))
+    assert set(resolve_layouts(replace(graph, values=values), Target()).values()) == {PACKED_4W4C}
+
+
+@pytest.mark.parametrize("layout", [WIDTH, DEFAULT])
+def test_floats_have_no_layout_to_hand_on(layout: int) -> None:
+    values = (
+        VkTensor(FLOAT32, (1, 8, 4, 4), memory_layout=layout),
+        VkTensor(INT8, (1, 8, 4, 4), memory_layout=OPEN),
+    )
+    graph = VkGraph("", (OperatorCall(0, "any.quantize.default", (0, 1)),), values, (0,), (1,))
+    assert resolve_layouts(graph, Target()) == {0: WIDTH_PACKED, 1: PACKED_4C1W}
+
+
+def test_calls_that_are_no_operators_leave_layouts_alone() -> None:
+    graph = add_of(TILES, OPEN, OPEN, OperatorCall(1, ADD, ()), OperatorCall(2, "any.thing.default", ()))
+    assert set(resolve_layouts(graph, Target()).values()) == {PACKED_4W4C}
+    (plain,) = nodes_of_calls(Blob(replace(graph, chain=graph.chain[1:2]), ()))  # type: ignore[arg-type]
+    assert plain == []
+
+
+def test_what_has_no_dims_is_no_image() -> None:
+    graph = convolution()
+    for place in (0, 15):
+        values = list(graph.values)
+        values[place] = IntList((1, 8, 4, 4))
+        layouts = resolve_layouts(replace(graph, values=tuple(values)), Target())
+        assert layouts[15 - place] is PACKED_4C1W
+
+
+def test_a_convolution_of_other_arguments_chooses_nothing() -> None:
+    """That they are wrong is said where the operator is bound."""
+    graph = convolution()
+    call = graph.chain[0]
+    for args in (call.args[1:], call.args[:1], (0, 0, *call.args[1:])):
+        layouts = resolve_layouts(replace(graph, chain=(replace(call, args=args),)), Target())
+        assert layouts[0] is PACKED_4C1W
+
+
+def test_a_wrong_parameter_names_the_node_while_layouts_are_chosen() -> None:
+    graph = convolution()
+    chain = (OperatorCall(0, "any.thing.default", (15,)), replace(graph.chain[0], node_id=7))
+    values = (*graph.values[:13], Int(0), *graph.values[14:])
+    with pytest.raises(RefsimError, match=r"^here: node 1 et_vk\.q8ta_conv2d\.default: .*groups"):
+        resolve_layouts(replace(graph, chain=chain, values=values), Target(), "here")
