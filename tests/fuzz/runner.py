@@ -13,9 +13,10 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.fuzz.seeds import Files
 #: Seconds of computing, since machines are shared, and bytes. A worker that sleeps so many times as long is ended too.
 SECONDS, MEMORY = 5.0, 1 << 30
 PATIENCE = 12
+#: Seconds that a worker may take to start, and the mutants that it has.
+START, PIECE = 600.0, 1000
 #: How a mutant can end. All but the first two are findings.
 ACCEPTED, TYPED, UNTYPED, SLOW, MEMORY_BEYOND, CRASHED = (
     "accepted", "typed", "untyped", "too slow", "too much memory", "crashed",
@@ -152,37 +155,34 @@ def run_here(row: Format, seed: int, numbers: Sequence[int]) -> list[Outcome]:
 
 @dataclass(frozen=True)
 class Task:
-    """Some mutants of one format."""
+    """Some mutants of one format, for a process of their own."""
 
     format: str
     first: int
     count: int
 
 
-def _work(connection: Connection, seed: int, names: Sequence[str]) -> None:
-    """The program of a worker: tasks come in, an outcome goes out for each mutant."""
+def _work(connection: Connection, seed: int, task: Task) -> None:
+    """The program of a worker: the number of each mutant goes out, and then its outcome."""
     signal.signal(signal.SIGPROF, _alarm)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    row = FORMATS[task.format]
     with scratch() as folder:
-        for name in names:  # what is loaded and compiled once belongs to no mutant
-            for number, files in enumerate(FORMATS[name].seeds()):
-                for way in range(8) if number < 2 else (4,):
-                    read(folder, FORMATS[name], files, way=way)
-        connection.send("ready")
-        while (task := connection.recv()) is not None:
-            row = FORMATS[task.format]
-            _limit()
-            for number in range(task.first, task.first + task.count):
-                connection.send(number)
-                files = row.mutant(seed, number)
-                signal.setitimer(signal.ITIMER_PROF, SECONDS)
-                try:
-                    outcome = read(folder, row, files, number)
-                except TooSlow:
-                    outcome = Outcome(row.name, number, SLOW, "too slow", SECONDS)
-                finally:
-                    signal.setitimer(signal.ITIMER_PROF, 0)
-                connection.send(outcome)
+        for number, files in enumerate(row.seeds()):  # what is loaded and compiled once belongs to no mutant
+            for way in range(8) if number < 2 else (4,):
+                read(folder, row, files, way=way)
+        _limit()
+        for number in range(task.first, task.first + task.count):
+            connection.send(number)
+            files = row.mutant(seed, number)
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)
+            try:
+                outcome = read(folder, row, files, number)
+            except TooSlow:
+                outcome = Outcome(row.name, number, SLOW, "too slow", SECONDS)
+            finally:
+                signal.setitimer(signal.ITIMER_PROF, 0)
+            connection.send(outcome)
 
 
 def _alarm(*_: Any) -> None:
@@ -190,114 +190,62 @@ def _alarm(*_: Any) -> None:
 
 
 def _limit() -> None:
-    """As much address space as is taken now, and the limit: earlier mutants' leavings count for none."""
+    """As much address space as is taken now, and the limit."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     allowed = pages * os.sysconf("SC_PAGE_SIZE") + MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (allowed, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
-class _Worker:
-    """A worker process, and what it is doing."""
-
-    def __init__(self, seed: int, names: Sequence[str]) -> None:
-        self.connection, other = get_context("spawn").Pipe()
-        self.process = get_context("spawn").Process(target=_work, args=(other, seed, names), daemon=True)
-        self.process.start()
-        other.close()
-        self.ready = False
-        self.task: Task | None = None
-        self.number: int | None = None
-        self.since = time.monotonic()
-
-    def give(self, task: Task | None) -> None:
-        self.task, self.number, self.since = task, None, time.monotonic()
-        self.connection.send(task)
-
-    @property
-    def stuck(self) -> bool:
-        return self.number is not None and time.monotonic() - self.since > PATIENCE * SECONDS
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
 def run(names: Sequence[str], total: int, seed: int, workers: int, first: int = 0) -> Iterator[Outcome]:
     """``total`` mutants over the formats, by their shares, in worker processes."""
-    tasks = _tasks(names, total, first)
-    pool = [_Worker(seed, names) for _ in range(max(1, min(workers, len(tasks))))]
-    try:
-        while pool:
-            for connection in wait([w.connection for w in pool], 1.0):
-                worker = next(w for w in pool if w.connection is connection)
-                try:
-                    yield from _hear(worker, tasks)
-                except (EOFError, OSError):
-                    yield from _lost(worker, tasks, CRASHED)
-                    pool.remove(worker)
-                    if tasks:
-                        pool.append(_Worker(seed, names))
-                if worker.ready and worker.task is None and not tasks and worker in pool:
-                    worker.end()
-                    pool.remove(worker)
-            for worker in [w for w in pool if w.stuck]:
-                yield from _lost(worker, tasks, SLOW)
-                pool.remove(worker)
-                pool.append(_Worker(seed, names))
-    finally:
-        for worker in pool:
-            worker.end()
+    with ThreadPoolExecutor(workers) as pool:
+        pieces = [pool.submit(_piece, seed, task) for task in _tasks(names, total, first)]
+        try:
+            for piece in as_completed(pieces):
+                yield from piece.result()
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _tasks(names: Sequence[str], total: int, first: int) -> list[Task]:
-    """Small pieces of all formats in turn, so that a run that is cut short has some of each."""
+    """Pieces of all formats in turn, so that a run that is cut short has some of each."""
     shares = sum(FORMATS[name].share for name in names)
-    left = {name: -(-total * FORMATS[name].share // shares) for name in names}
-    at = dict.fromkeys(names, first)
-    found = []
-    while any(left.values()):
-        for name in names:
-            count = min(left[name], 50 * FORMATS[name].share)
-            if count:
-                found.append(Task(name, at[name], count))
-                left[name] -= count
-                at[name] += count
-    return found[::-1]
+    whole = {name: -(-total * FORMATS[name].share // shares) for name in names}
+    made = [
+        (at, Task(name, first + at, min(PIECE, whole[name] - at)))
+        for name in names
+        for at in range(0, whole[name], PIECE)
+    ]
+    return [task for _, task in sorted(made, key=lambda row: row[0])]
 
 
-def _hear(worker: _Worker, tasks: list[Task]) -> Iterator[Outcome]:
-    told = worker.connection.recv()
-    if told == "ready":
-        worker.ready = True
-    elif isinstance(told, int):
-        worker.number, worker.since = told, time.monotonic()
-        return
-    else:
-        yield told
-        task = worker.task
-        assert task is not None
-        if told.number + 1 < task.first + task.count:
-            return
-        worker.task = None
-    if tasks:
-        worker.give(tasks.pop())
-
-
-def _lost(worker: _Worker, tasks: list[Task], kind: str) -> Iterator[Outcome]:
-    """A worker that died or hangs: the mutant that it had is a finding, and the rest of its task goes to another."""
-    status = worker.process.exitcode
-    worker.end()
-    task = worker.task
-    if task is None:
-        raise RuntimeError(f"a worker died before its first mutant, with status {status}")
-    number = task.first if worker.number is None else worker.number
-    yield Outcome(
-        task.format,
-        number,
-        kind,
-        f"{kind}, status {worker.process.exitcode}",
-        time.monotonic() - worker.since,
-    )
-    rest = task.first + task.count - number - 1
-    if rest:
-        tasks.append(Task(task.format, number + 1, rest))
+def _piece(seed: int, task: Task) -> list[Outcome]:
+    """The outcomes of a task. A mutant that ends its worker is a finding, and another one goes on behind it."""
+    outcomes: list[Outcome] = []
+    end = task.first + task.count
+    while task.first < end:
+        connection, other = get_context("spawn").Pipe()
+        process = get_context("spawn").Process(target=_work, args=(other, seed, task), daemon=True)
+        process.start()
+        other.close()
+        told, kind, number = 0, CRASHED, task.first
+        try:
+            while number < end and connection.poll(START if not told else PATIENCE * SECONDS):
+                match connection.recv():
+                    case Outcome() as outcome:
+                        outcomes.append(outcome)
+                        number = outcome.number + 1
+                    case begun:
+                        number = begun
+                told += 1
+            kind = SLOW
+        except (EOFError, OSError):
+            if not told:
+                raise RuntimeError(f"a worker of {task.format} died before its first mutant") from None
+        process.kill()
+        process.join()
+        if number < end:
+            said = f"{kind}, status {process.exitcode}"
+            outcomes.append(Outcome(task.format, number, kind, said))
+        task = replace(task, first=number + 1, count=end - number - 1)
+    return outcomes

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from examples import some
 
 from refsim.core.errors import RefsimError
 from refsim.core.layout import WIDTH_PACKED
@@ -31,6 +30,7 @@ from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
+from tests.examples import some
 from tests.fuzz import archives, arrays
 
 ROOT = Path(__file__).parents[2]
