@@ -29,14 +29,6 @@ def test_two_dims_in_four_partial_sums(dims: tuple[int, int], size: tuple[int, i
         assert found[n, c, 0, 0] == F32(in_turn(parts) / F32(size[0] * size[1]))
 
 
-def test_the_two_orders_of_a_mean_differ_from_that_of_memory() -> None:
-    x = values(2, (1, 64, 7, 7))
-    place = aten.Place(packed=C)
-    by_width, by_height = (run("aten.mean.dim", x, dims, place=place) for dims in ((-1, -2), (2, 3)))
-    portable = run("aten::mean.out", x, (-1, -2), False, None)
-    assert len({by_width.tobytes(), by_height.tobytes(), portable.tobytes()}) == 3
-
-
 @pytest.mark.parametrize("what", ROWS)
 @pytest.mark.parametrize("count", [1, 3, 4, 6, 16, 19, 70, 131])
 def test_one_dim(what: str, count: int) -> None:

@@ -14,30 +14,11 @@ import pytest
 from examples import UNARY
 
 from refsim.core.errors import FormatError, RefsimError
-from refsim.formats.recordings import ELEMENT, WRITTEN, RecordedDifferences, read, staged_inputs
+from refsim.formats.recordings import RecordedDifferences, read, staged_inputs
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "golden" / "upstream"
 ZIP = GOLDEN / f"{UNARY.name}.zip"
-
-
-def test_a_recording_by_hand() -> None:
-    """One recording against its own files, read here with nothing but json and NumPy."""
-    recording = next(r for r in read(ZIP) if r.mask is not None)
-    with zipfile.ZipFile(ZIP) as archive:
-        case = json.loads(archive.read(f"{recording.id}/case.json"))
-        raw = archive.read(f"{recording.id}/out.raw.bin")
-        mask = archive.read(f"{recording.id}/out.mask.bin")
-        elements = np.load(archive.open(f"{recording.id}/out.npy"))
-    assert recording.op == case["op"] == UNARY.name
-    assert recording.raw.tobytes() == raw
-    assert recording.mask is not None
-    assert recording.mask.tobytes() == mask
-    call, inputs = recording.call(), recording.inputs()
-    assert np.array_equal(call.define({n: b.unpack() for n, b in inputs.items()}), elements)
-    assert call.out.shape == recording.out_shape == elements.shape
-    assert ((recording.mask & ELEMENT) != 0).sum() == elements.size
-    assert ((recording.mask & WRITTEN) != 0).sum() >= elements.size
 
 
 def test_differences_counts_defined_bytes_only() -> None:

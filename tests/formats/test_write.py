@@ -2,7 +2,7 @@
 
 import math
 import struct
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,16 +164,3 @@ def test_regions_are_aligned():
     assert (start, raw_start % 16, raw_size) == (32, 0, 48)
     assert rows == (vk.VkBytes(0, 17), vk.VkBytes(32, 1))
     assert raw_start - start - size < 16
-
-
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_upstream_reads_what_is_written(path):
-    upstream = pytest.importorskip("executorch.backends.vulkan.serialization.vulkan_graph_serialize")
-
-    def read(data):
-        graph = upstream.flatbuffer_to_vk_graph(upstream.extract_vk_flatbuffer(bytes(data)))
-        return asdict(graph)
-
-    pte = load(path)
-    for number, blob in pte.blobs(pte.plan()):
-        assert read(write_blob(blob.graph)) == read(pte.delegate_data(pte.plan().delegates[number]))
