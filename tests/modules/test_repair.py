@@ -214,28 +214,23 @@ def test_the_host_knows_push_words_uniform_words_and_constants() -> None:
     assert given.words(one) == (0xFFFFFFFF, 0, 0, 0)
 
 
-def test_templates_of_two_instructions_undo_each_other() -> None:
-    """A product of a sum for a sum of a product, and the other way; what is made is as valid as what was there."""
-    code = Code(_module(build.BINARIES / "q8ta_conv2d_pw_float.spv"))
-    there, back = "(a + b) * s in place of a * s + b", "a * s + b in place of (a + b) * s"
-    edit = next(one for one in next(parts(code)) if one.said == there)
-    module = edited(code, edit)
-    assert tool() is None or refused(module.to_bytes()) is None
-    again = Code(module)
+@pytest.mark.parametrize(
+    ("name", "there", "back"),
+    [
+        (LACKING, "(a + b) * s in place of a * s + b", "a * s + b in place of (a + b) * s"),
+        (MODULES[3], "floor(x + 0.5) in place of round", "roundEven(x) in place of floor(x + 0.5)"),
+    ],
+)
+def test_templates_undo_each_other(name: str, there: str, back: str) -> None:
+    """What is made is as valid as what was there."""
+    code = Code(_module(build.BINARIES / f"{name}.spv"))
+    edit = next(one for one in next(parts(code)) if one.said.startswith(there))
+    again = Code(edited(code, edit))
     undone = [one for one in next(parts(again)) if one.said == back]
     results = {code.at(one.site).result for one in edit.changes}
     assert results in ({again.at(one.site).result for one in other.changes} for other in undone)
-    assert tool() is None or refused(edited(again, undone[0]).to_bytes()) is None
-
-
-def test_round_is_written_as_floor_and_back() -> None:
-    code = Code(_module(build.BINARIES / "q8ta_quantize_texture3d_float.spv"))
-    edit = next(one for one in next(parts(code)) if one.said.startswith("floor(x + 0.5) in place of round"))
-    module = edited(code, edit)
-    assert tool() is None or refused(module.to_bytes()) is None
-    again = Code(module)
-    undone = next(one for one in next(parts(again)) if one.said == "roundEven(x) in place of floor(x + 0.5)")
-    assert tool() is None or refused(edited(again, undone).to_bytes()) is None
+    for module in (again.module, edited(again, undone[0])):
+        assert tool() is None or refused(module.to_bytes()) is None
 
 
 @pytest.mark.long

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from refsim.core.errors import FormatError
 from refsim.formats import kernels, wgsl
 from refsim.golden.judge import LEGAL, SAME
 from refsim.modules.build import Build, Request, opened
+from refsim.modules.verification import FolderOutcome
 
 #: How many causes count as named at once, and how many cases of the corpus each operator has.
 FIRST, COUNT = 3, 24
@@ -33,12 +35,18 @@ def test_right_kernels_give_the_bits_of_the_flat_meaning(right: Build, op: str) 
     assert outcome.cases >= COUNT / 2
 
 
+@contextmanager
+def seeded(bug: Bug, folder: Path) -> Iterator[tuple[Build, FolderOutcome]]:
+    """What the verification of the kernels with a bug says."""
+    request = Request(str(bug.seeded(folder)), [bug.op], COUNT, device=INDEX)
+    with needs_device(), opened(request) as build:
+        yield build, build.verification.run([bug.op])
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.id)
 def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
-    folder = bug.seeded(tmp_path / "kernels")
-    with needs_device(), opened(Request(str(folder), [bug.op], COUNT, device=INDEX)) as build:
-        outcome = build.verification.run([bug.op])
+    with seeded(bug, tmp_path / "kernels") as (build, outcome):
         assert outcome.wrong, "every case is right"
         named = [str(cause) for cause in outcome.wrong[0].kernel.causes[:FIRST]]
         assert any(true in name for name in named for true in bug.causes), named
@@ -46,27 +54,18 @@ def test_a_seeded_bug_is_found_and_named(bug: Bug, tmp_path: Path) -> None:
         assert any(place.startswith(bug.file) for place, _ in build.stores(build.writer(call)))
 
 
-def test_a_write_behind_the_output_is_found(tmp_path: Path) -> None:
-    """A device that keeps writes inside a buffer may let such a one hit another word."""
-    bug = Bug(
-        "unchecked", "q8ta_relu", "rectified.wgsl", "if (word >= block.words) {", "if (word > 9999999u) {", ()
-    )
-    with (
-        needs_device(),
-        opened(Request(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX)) as build,
-    ):
-        outcome = build.verification.run([bug.op])
-    assert outcome.failed[0].message.startswith("write out of bounds")
-
-
-def test_what_the_compiler_says_is_told(tmp_path: Path) -> None:
-    bug = Bug("no-wgsl", "q8ta_relu", "rectified.wgsl", "let word = id.x;", "let word = id.x + nothing;", ())
-    with (
-        needs_device(),
-        opened(Request(str(bug.seeded(tmp_path / "kernels")), [bug.op], COUNT, device=INDEX)) as build,
-    ):
-        outcome = build.verification.run([bug.op])
-    assert "nothing" in outcome.failed[0].message
+@pytest.mark.parametrize(
+    ("text", "instead", "said"),
+    [
+        # a device that keeps writes inside a buffer may let such a one hit another word
+        ("if (word >= block.words) {", "if (word > 9999999u) {", "write out of bounds"),
+        ("let word = id.x;", "let word = id.x + nothing;", "nothing"),  # as the compiler says
+    ],
+)
+def test_what_fails_is_told(text: str, instead: str, said: str, tmp_path: Path) -> None:
+    bug = Bug("failing", "q8ta_relu", "rectified.wgsl", text, instead, ())
+    with seeded(bug, tmp_path / "kernels") as (_, outcome):
+        assert said in outcome.failed[0].message
 
 
 # --- sources and their description ----------------------------------------------------------------------------
