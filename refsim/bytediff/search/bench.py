@@ -23,6 +23,9 @@ class ReadWords(tuple[Any, ...]):
     """Words of an input, with zeros behind; ``size`` is without these. No edit writes there."""
 
     size: int
+    #: Results are kept by these words as well (`Copy.kept`): the hash of a tuple looks at each of them.
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
 
     @classmethod
     def of(cls, words: np.ndarray) -> ReadWords:

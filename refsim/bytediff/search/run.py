@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import partial
+from itertools import chain
 from operator import index
 
 import numpy as np
@@ -104,8 +106,8 @@ class EditSearch:
         #: How many places may be computed, and after how many no further edit is tried.
         self.most = PLACES_PER_SECOND * self.seconds
         self.end_at: float = LINES if self.known else self.most
-        #: Whether an item of the edit at hand wrote words that are not its own.
-        self.wandered = False
+        #: Whether an item of the edit at hand wrote words that are not its own, and what the last item wrote.
+        self.wandered, self.written = False, dict[int, int]()
 
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
@@ -140,11 +142,11 @@ class EditSearch:
         parts = [row for _, row in sorted(self.parts, key=lambda row: -row[0])]
         moved = [row for _, row in sorted(self.moved, key=lambda row: -row[0])]
         cheap = self.bench.cost <= PLAIN_STEPS
-        many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else 1
-        yield from self._predicted([*self.whole[:MOST_WHOLE], *moved[:many]])
+        many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else MOST_PARTS
+        chosen = iter if cheap else partial(filter, self._promising)
+        yield from self._predicted(chain(self.whole[:MOST_WHOLE], chosen(moved[:many])))
         inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
-        rest = [*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]
-        yield from self._predicted(rest if cheap else filter(self._promising, rest))
+        yield from self._predicted(chosen([*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]))
 
     def _devices(self) -> Iterator[DeviceEdit]:
         """The edits of what the kernels are launched with, and of what they read."""
@@ -168,18 +170,24 @@ class EditSearch:
         return self.taken > self.most or time.thread_time() > self.end + self.seconds
 
     def _promising(self, row: Candidate) -> bool:
-        """Whether an edit gives some of the items of a sample that the right kernel does not give."""
+        """Whether an edit gives some of the wrong words of a sample, which takes no whole buffer."""
         every = self.witnesses.every
         sample = every[:: -(-len(every) // SAMPLED)]
-
-        def fitting(row: Candidate) -> list[bool]:
-            self._choose(row)
-            return [self._fit(witness) in _HITS for witness in sample]
-
-        right, found = fitting(Candidate(row.step)), fitting(row)
+        wrong = sum(any(self.witnesses.wrong_bits[at] for at in one.words) for one in sample)
+        if not wrong:
+            sample, wrong = self.witnesses.wrong, len(self.witnesses.wrong)
+        self._choose(row)
+        found = sum(map(self._explains, sample))
         self.bench.choose(row.step)
-        gained = sum(now and not before for before, now in zip(right, found, strict=True))
-        return gained >= LEAST_GAIN * (len(sample) - sum(right))
+        return found > LEAST_GAIN * wrong
+
+    def _explains(self, witness: Witness) -> bool:
+        """Whether the chosen edit makes a work item write a wrong word as the buffer has it, or none where it has."""
+        self._fit(witness)
+        wrong, held = self.witnesses.wrong_bits, self.written
+        if any(0 <= at < len(wrong) and wrong[at] and self.witnesses.corrects(at, held[at]) for at in held):
+            return True
+        return any(wrong[at] and at not in held and self.witnesses.unwritten(at) for at in witness.words)
 
     def _predicted(self, rows: Iterable[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
         for number, row in enumerate(rows):
@@ -285,6 +293,7 @@ class EditSearch:
             held = {index(at): int(value) for at, value in out.items()}
         except Exception:  # whatever stops a wrong kernel
             held = None
+        self.written = held or {}
         self.taken += self.places
         if held is None:
             return Fit.NO
