@@ -10,105 +10,25 @@ The same bugs are drawn with any number of workers, processes that each search f
 from __future__ import annotations
 
 import argparse
-import os
-import re
-import shutil
 import sys
-import tempfile
-import time
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import suppress
-from dataclasses import dataclass
 from functools import cache
 from itertools import count, islice
-from pathlib import Path
 
 from bench.harness import ROOT
-from refsim.core.errors import FormatError
 from refsim.core.rng import Rng
-from refsim.formats import kernels
 from refsim.modules import inventory
-from refsim.modules import repaired as verb
-from refsim.modules.build import Repairing, Request, opened
-from refsim.modules.repair import report
 
 sys.path.insert(0, str(ROOT / "tests"))
 
 from modules import build
 from mutants.generated.change import Change
 from mutants.generated.glsl_sites import changes
+from mutants.repaired import SHADERS, Outcome, Target, tried
 
 LEVELS = ("-O", "-O0")
-SHADERS = ROOT / "shaders"
-#: Cases of the corpus beside the recordings, as `refsim shaders` has them.
-CASES = 48
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one bug; ``lines`` are those of the statement that holds it."""
-
-    change: Change
-    module: str
-    level: str
-    lines: tuple[str, ...]
-    told: str
-    place: str
-    tried: int
-    seconds: float
-    processor: float
-
-    @property
-    def repaired(self) -> bool:
-        return bool(self.told)
-
-    @property
-    def named(self) -> bool:
-        return self.place in self.lines
-
-    def __str__(self) -> str:
-        state = ("repaired" if self.named else "repaired elsewhere") if self.repaired else "not repaired"
-        told = f"; {self.place}: {self.told}" if self.told else ""
-        took = f"{self.seconds:.1f} s ({self.processor:.1f} s of processor time)"
-        return f"{state} in {took}, {self.tried} edits: {self.module} {self.level}, {self.change}{told}"
-
-
-@dataclass(frozen=True)
-class Target:
-    """A kernel that gets bugs: one of ExecuTorch's interface, or one of refsim's own, which is ``launched`` as such."""
-
-    operator: str
-    module: build.Module
-    launched: bool = False
-
-    @property
-    def root(self) -> Path:
-        return SHADERS if self.launched else build.SOURCES
-
-    def sources(self) -> Iterator[str]:
-        """The files below the root that the module is made of, but for those that are written by a program."""
-        waiting, seen = [self.root / f"{self.module.source}.comp"], set[Path]()
-        while waiting:
-            path = waiting.pop()
-            if path not in seen and path.parent.name != "push" and path.parent.parent.name != "push":
-                seen.add(path)
-                yield str(path.relative_to(self.root))
-                named = re.findall(r'#include "([^"]+)"', path.read_text())
-                waiting += [path.parent / name for name in named if (path.parent / name).is_file()]
-
-    def folder(self, scratch: Path, code: bytes) -> Path:
-        """A folder with this build of the module, among the right ones of its kind."""
-        if self.launched:
-            folder = scratch / "spirv"
-            folder.mkdir()
-            name = self.module.name
-            (folder / kernels.NAME).write_text(f'[{name}]\nmodule = "{name}.spv"\nlaunch = "refsim"\n')
-        else:
-            folder = Path(shutil.copytree(build.BINARIES, scratch / "spirv"))
-        (folder / f"{self.module.name}.spv").write_bytes(code)
-        return folder
 
 
 @cache
@@ -118,10 +38,9 @@ def targets() -> list[Target]:
         Target(known[name][0], row) for name, row in build.MODULES.items() if known[name][1] is not None
     ]
     left = {"UNSIGNED_DOT", "TEXTURE"}
-    own = [build.Module(path.stem, path.stem) for path in sorted(SHADERS.glob("*.comp"))]
     return [
         *(one for one in theirs if not left & set(one.module.definitions)),
-        *(Target(row.name, row, True) for row in own),
+        *(Target.own(path.stem) for path in sorted(SHADERS.glob("*.comp"))),
     ]
 
 
@@ -134,59 +53,6 @@ def drawn(seed: int) -> Iterator[tuple[Target, Change]]:
         yield (
             target,
             rng.choice([one for name in files for one in changes(name, (target.root / name).read_text())]),
-        )
-
-
-def _lines(change: Change) -> tuple[str, ...]:
-    """The lines of the statement that a change is in."""
-    begin = change.source.index(change.statement, max(0, change.begin - len(change.statement)))
-    first = change.source.count("\n", 0, begin) + 1
-    return tuple(f"{change.file}:{first + line}" for line in range(change.statement.count("\n") + 1))
-
-
-def _processor_time() -> float:
-    """Seconds of this process and of those that it waited for."""
-    return sum(os.times()[:4])
-
-
-def tried(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
-    """What becomes of a bug; None if it does not compile, cannot be opened, is refused, or makes no byte wrong."""
-    with suppress(FormatError):
-        return _searched(target, change, level, seconds)
-    return None
-
-
-def _searched(target: Target, change: Change, level: str, seconds: float) -> Outcome | None:
-    op, module = target.operator, target.module
-    with tempfile.TemporaryDirectory() as scratch:
-        glsl = Path(
-            shutil.copytree(target.root, Path(scratch) / "glsl", ignore=shutil.ignore_patterns("*.spv"))
-        )
-        (glsl / change.file).write_text(change.changed)
-        code = build.compiled(module, Path(scratch), (level, "-g"), glsl)
-        folder = target.folder(Path(scratch), code)
-        variant = "fallback" if "FALLBACK" in module.definitions else ""
-        request = Request(str(folder), (op,), CASES, variant=variant, repair=Repairing(seconds))
-        with opened(request) as shaders:
-            outcome = shaders.verification.run([op])
-            if not outcome.wrong:
-                return None
-            begin, used = time.perf_counter(), _processor_time()
-            searched = [one.searched for one in verb.repaired(shaders, outcome) or ()]
-            took, used = time.perf_counter() - begin, _processor_time() - used
-        found = [one for each in searched for one in each.repairs]
-        place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""
-        told = found[0].edit.said if found else ""
-        return Outcome(
-            change,
-            f"{'refsim ' * target.launched}{module.name}",
-            level,
-            _lines(change),
-            told,
-            place,
-            sum(one.tried for one in searched),
-            took,
-            used,
         )
 
 

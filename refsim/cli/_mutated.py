@@ -131,6 +131,7 @@ class RandomTotal:
     places: Annotated[int, "Of how many a report could tell the place."]
     placed: Annotated[int, "Of how many it was right."]
     among_equals: Annotated[int, "Of how many it, or one of the edits with the same bytes, was right."]
+    repaired: Annotated[int, "The same, with the shaders whose line a search for a repair told."]
     seconds: Annotated[tuple[float, float] | None, "Of a report: the median, and what 95 % did not exceed."]
 
 

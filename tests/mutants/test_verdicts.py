@@ -133,18 +133,18 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
             trial.Verdict(
                 str(k), "emulated", "w", trial.CORPUS, cause="x" * (k < 2), place=place, reports=(k, 10.0 - k)
             )
-            for k, place in enumerate((naming.RIGHT, naming.AMONG_EQUALS, naming.UNTOLD))
+            for k, place in enumerate((naming.RIGHT, naming.AMONG_EQUALS, naming.BY_REPAIR, naming.UNTOLD))
         ),
     ]
     path = tmp_path / "verdicts"
     path.write_text("".join(json.dumps(vars(each)) + "\n" for each in rows))
     assert record.read_verdicts(path) == rows
     totals = {total.area: total for total in record.summary(rows)}
-    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (6, 5, 1)
+    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (7, 6, 1)
     emulated = totals["emulated"]
-    assert (emulated.noticed, emulated.reported, emulated.named) == (4, 3, 2)
-    assert (emulated.placed, emulated.places(*naming.PLACES)) == ((1, 2), 3)
-    assert (emulated.seconds, totals["native"].seconds) == ((8.0, 10.0), None)
+    assert (emulated.noticed, emulated.reported, emulated.named) == (5, 4, 2)
+    assert (emulated.placed, emulated.places(*naming.PLACES)) == ((1, 2, 3), 4)
+    assert (emulated.seconds, totals["native"].seconds) == ((7.0, 10.0), None)
 
 
 def test_what_only_a_choice_shows_is_counted_apart() -> None:

@@ -268,9 +268,10 @@ def _fits(row: Agreed) -> bool:
 
 
 #: Whether the place of one of the first causes is that of the change: it is, one of the edits with the same bytes is,
-#: it is another, or no place was told.
+#: it is another, or no place was told. Of a shader's own lines a search for its repair may say the right one.
 RIGHT, AMONG_EQUALS, ELSEWHERE, UNTOLD = "right", "among equals", "elsewhere", "untold"
-PLACES = (RIGHT, AMONG_EQUALS, ELSEWHERE, UNTOLD)
+BY_REPAIR = "by repair"
+PLACES = (RIGHT, AMONG_EQUALS, BY_REPAIR, ELSEWHERE, UNTOLD)
 #: A statement takes a few lines.
 NEAR_LINES = 2
 

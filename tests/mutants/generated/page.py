@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mutants import runner
 from mutants.generated import naming, record
 from mutants.generated.change import KINDS
-from mutants.generated.trial import LIVES, TEST_SECONDS, TESTS_SECONDS, Verdict
+from mutants.generated.trial import LIVES, REPAIR_SECONDS, TEST_SECONDS, TESTS_SECONDS, Verdict
 from mutants.markdown import table
 
 _COLUMNS = (
@@ -25,6 +25,7 @@ _COLUMNS = (
     "of reports",
     "place right",
     "or among equals",
+    "or by repair",
     "report s (median, 95 %)",
 )
 
@@ -123,7 +124,8 @@ take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s.
     run. What a test alone notices is not named.
 - *Place right*, of changes in emulated kernels and shaders that gave wrong bytes in a case: one of the first
   three causes tells the changed function, or a line not more than {naming.NEAR_LINES} from the change; or one
-  of the edits with the same bytes does (*among equals*).
+  of the edits with the same bytes does (*among equals*); or, of a shader, a search of {REPAIR_SECONDS:g} s for its
+  repair tells the line (*by repair*).
 
 Sizes of blocks and costs of estimates are not drawn, since no byte depends on them:
 `tests/exec/cpu/test_tuning.py` sets each to other values.

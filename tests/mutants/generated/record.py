@@ -20,7 +20,7 @@ from refsim.core.errors import FormatError
 COLUMNS = (
     "area", "drawn count", "invalid count", "equivalent count", "by corpus count", "by models count",
     "by tests count", "survived count", "noticed", "cause or region named", "of reports", "place right",
-    "or among equals", "report s (median, 95 %)",
+    "or among equals", "or by repair", "report s (median, 95 %)",
 )  # fmt: skip
 
 
@@ -96,9 +96,10 @@ class Total:
         )  # fmt: skip
 
     @property
-    def placed(self) -> tuple[int, int]:
-        """How many places were right, and how many with those that are one of several edits with the same bytes."""
-        return self.places(naming.RIGHT), self.places(naming.RIGHT, naming.AMONG_EQUALS)
+    def placed(self) -> tuple[int, ...]:
+        """How many places were right, with those among several edits with the same bytes, and with those by repair."""
+        kinds = (naming.RIGHT, naming.AMONG_EQUALS, naming.BY_REPAIR)
+        return tuple(self.places(*kinds[: count + 1]) for count in range(len(kinds)))
 
     def row(self) -> RandomTotal:
         return RandomTotal(
@@ -111,6 +112,7 @@ class Total:
             places=self.places(*naming.PLACES),
             placed=self.placed[0],
             among_equals=self.placed[1],
+            repaired=self.placed[2],
             seconds=self.seconds,
         )
 

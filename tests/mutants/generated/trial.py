@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mutants import cases, graphs, runner
+from mutants import cases, graphs, repaired, runner
 from mutants.bugs import GPU
 from mutants.generated import equivalent, naming, own_tests, reports
 from mutants.generated.change import Change
@@ -57,6 +57,8 @@ FEW = 12
 WIDEST = 24
 #: Cases on a device for what changed the emulated kernels' sources.
 ELSEWHERE = 120
+#: How long a repair of a shader is searched for.
+REPAIR_SECONDS = 60.0
 #: Seconds of processor time for a test, and for all of a row of an area's tests (`mutants.limits`).
 TEST_SECONDS, TESTS_SECONDS = 240.0, 1200.0
 
@@ -142,8 +144,22 @@ class _Trial:
                 most = EACH if len(part) <= MANY else OF_MANY
                 found = self._corpus(made, Condition(self.area.executor), most, part)
                 if found is not None:
-                    return found
+                    return self._repaired(found)
         return replace(made, verdict=EQUIVALENT, said="the same SPIR-V") if same else None
+
+    def _repaired(self, found: Verdict) -> Verdict:
+        """With the line that `refsim shaders --repair` tells of the changed shader, where no report told the place."""
+        if found.place not in (naming.ELSEWHERE, naming.UNTOLD):
+            return found
+        file = self.change.file.removeprefix("shaders/")
+        change = replace(self.change, file=file)
+        for shader in cases.shaders(found.by.partition("/")[0]):
+            target = repaired.Target.own(shader)
+            if file in target.sources():
+                outcome = repaired.tried(target, change, "-O0", REPAIR_SECONDS)
+                if outcome is not None and outcome.named:
+                    return replace(found, place=naming.BY_REPAIR)
+        return found
 
     def _built(self, ops: Sequence[str]) -> str | None:
         """What stopped the compilation of the shaders; "" if it gave the same modules as before, None if others."""
