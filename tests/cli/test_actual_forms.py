@@ -186,7 +186,7 @@ def test_the_case_beside_a_buffer_is_the_one_to_give(alone: np.ndarray, refsim) 
 def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -> None:
     """A zip file of cases without a name, a folder without a corpus; a list that is cut says so."""
     corpus = default_root() / "cases" / "q8ta_add.zip"
-    done = refsim("replay", corpus)
+    done = refsim(f"replay {corpus}")
     done.refused("not a case; got a zip file of cases: 0175, 0176, 0177, ... and ")
     assert done.hints[0][1].startswith(f"{corpus}!") and refsim(*done.hints[0]).status == 0
     done = refsim("golden check --pte alone --outputs .")

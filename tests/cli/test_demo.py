@@ -12,7 +12,7 @@ from refsim.cli import demo
 
 
 def test_all_bundled_models_match(refsim) -> None:
-    done = refsim("demo", "--json")
+    done = refsim("demo --json")
     assert done.status == 0 and done.json["same"] is True
     by_name = {m["model"]: m for m in done.json["models"]}
     assert {name: m["buffers"] for name, m in by_name.items()} == {
@@ -40,11 +40,10 @@ def test_a_changed_recording_is_noticed(
                 name, content if name.endswith(".json") else bytes([content[0] ^ 1]) + content[1:]
             )
     monkeypatch.setattr(demo, "FOLDERS", (tmp_path,))
-    done = refsim("demo", "linear_head")
-    assert (
-        done.status == 1 and "different 1 of" in done.out and done.err == "rerun: refsim demo linear_head\n"
-    )
-    refsim("demo", "nonesuch").refused("no such bundled model; got nonesuch, need linear_head")
+    done = refsim("demo linear_head")
+    assert done.status == 1 and "different 1 of" in done.out
+    assert done.err == "rerun: refsim demo linear_head\n"
+    refsim("demo nonesuch").refused("no such bundled model; got nonesuch, need linear_head")
 
 
 def test_nothing_bundled_is_said(refsim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

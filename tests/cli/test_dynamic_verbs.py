@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device.simulated import Runtime
+from saved import arrays
 
 from refsim.check.finding import Level
 from refsim.check.run import check
@@ -34,71 +35,69 @@ def inputs(tmp_path: Path) -> Path:
 
 
 def saved(folder: Path, one: Shape) -> Path:
-    file = folder / f"{one.program}.s{one.number}.npz"
-    np.savez(file, **{f"in{place}": array for place, array in enumerate(one.inputs)})
-    return file
+    return arrays(folder / f"{one.program}.s{one.number}.npz", one.inputs, "in")
 
 
 def test_a_run_its_dump_and_its_comparison(refsim, tmp_path: Path, inputs: Path) -> None:
     need = Shape("fcn_add", 1).recorded(0)
     assert need is not None
-    np.savez(tmp_path / "need.npz", out0=need)
-    done = refsim(f"run {FCN} -i {inputs} --expect {tmp_path}/need.npz --dump . {tmp_path}/dump")
-    assert done.status == 0
-    assert refsim("run", FCN, "-i", inputs, "--golden", tmp_path / "dump").status == 0
-    assert refsim("bisect", FCN, "-i", inputs, "--actual", tmp_path / "dump").status == 0
-    assert refsim("compare", FCN, "-i", inputs, "-x", "cpu", "-x", "cpu:emulated").status == 0
-    assert refsim("repeat", FCN, "-i", inputs, "-n", 2).status == 0
+    arrays(tmp_path / "need.npz", [need])
+    given, dump = f"{FCN} -i {inputs}", f"{tmp_path}/dump"
+    assert refsim(f"run {given} --expect {tmp_path}/need.npz --dump . {dump}").status == 0
+    for line in (
+        f"run {given} --golden {dump}", f"bisect {given} --actual {dump}", f"compare {given} -x cpu -x cpu:emulated",
+        f"repeat {given} -n 2",
+    ):  # fmt: skip
+        assert refsim(line).status == 0, line
     other = saved(tmp_path, Shape("fcn_add", 2))
-    assert refsim("bisect", FCN, "-i", other, "--actual", tmp_path / "dump").status == 2
+    assert refsim(f"bisect {FCN} -i {other} --actual {dump}").status == 2
 
 
 def test_a_case_of_one_shape(refsim, tmp_path: Path) -> None:
-    given = saved(tmp_path, Shape("general_bound", 3))
-    case = tmp_path / "case"
-    assert refsim("extract", path("general_bound"), "-n", 1, "-i", given, "-o", case).status == 0
+    given, case = saved(tmp_path, Shape("general_bound", 3)), tmp_path / "case"
+    assert refsim(f"extract {path('general_bound')} -n 1 -i {given} -o {case}").status == 0
     assert read_folder(case).bound.call.op.name == "q8ta_conv2d_general"
-    assert refsim("replay", case).status == 0
+    assert refsim(f"replay {case}").status == 0
 
 
 def test_inspect_shows_bounds_and_formulas(refsim) -> None:
-    whole = refsim("inspect", SLICE, "--json").json
+    whole = refsim(f"inspect {SLICE} --json").json
     assert whole["bounds"] == [{"input": "in0", "dtype": "float32", "shape": [1, 20, 16]}]
-    small = refsim("inspect", SLICE, "--shape", "in0=1,6,16", "--json").json
-    rows = [[(n["formula"], n["number"]) for n in one["delegates"][0]["numbers"]] for one in (whole, small)]
+    found = [
+        one["delegates"][0] for one in (whole, refsim(f"inspect {SLICE} --shape in0=1,6,16 --json").json)
+    ]
+    rows = [[(n["formula"], n["number"]) for n in one["numbers"]] for one in found]
     assert rows == [[("size(v8, 1)", 20), ("v16 // 2", 10)], [("size(v8, 1)", 6), ("v16 // 2", 3)]]
-    assert whole["delegates"][0]["memory"] == small["delegates"][0]["memory"]
-    grids = [one["delegates"][0]["operators"][0]["dispatches"][0]["grid"] for one in (whole, small)]
+    assert found[0]["memory"] == found[1]["memory"]
+    grids = [one["operators"][0]["dispatches"][0]["grid"] for one in found]
     assert grids[0] != grids[1]
-    text = refsim("inspect", SLICE, "--shape", "in0=1,6,16").out
+    text = refsim(f"inspect {SLICE} --shape in0=1,6,16").out
     assert "in0: float32, up to 1x20x16" in text and "v27 = v16 // 2 = 3" in text
 
 
 @pytest.mark.parametrize("given", ["in0=1,21,16", "in1=1,6,16", "in0=1,6", "in0", "in0=1,7,16"])
 def test_shapes_that_no_run_has(refsim, given: str) -> None:
-    assert refsim("inspect", SLICE, "--shape", given).status == 2
+    assert refsim(f"inspect {SLICE} --shape {given}").status == 2
 
 
 def test_expose_and_triage_at_one_shape(refsim, tmp_path: Path, inputs: Path) -> None:
-    exposed = tmp_path / "exposed.pte"
-    refused = refsim("expose", FCN, "-o", exposed)
-    assert refused.status == 2 and "--shape in0=1,3,32,32" in refused.err
-    assert refsim("expose", FCN, "-o", exposed, "--shape", "in0=1,3,23,32").status == 0
-    outs = Runtime(exposed.read_bytes()).run(Shape("fcn_add", 1).inputs)
-    np.savez(tmp_path / "outs.npz", **{f"out{n}": array for n, array in enumerate(outs)})
-    done = refsim("triage", exposed, "-i", inputs, "--outputs", tmp_path / "outs.npz", "--json")
+    exposed, outs, dump = (tmp_path / name for name in ("exposed.pte", "outs.npz", "dump"))
+    refsim(f"expose {FCN} -o {exposed}").refused("--shape in0=1,3,32,32")
+    assert refsim(f"expose {FCN} -o {exposed} --shape in0=1,3,23,32").status == 0
+    arrays(outs, Runtime(exposed.read_bytes()).run(Shape("fcn_add", 1).inputs))
+    done = refsim(f"triage {exposed} -i {inputs} --outputs {outs} --json")
     assert done.status == 0 and done.json["same"]
-    assert refsim("collect", exposed, tmp_path / "outs.npz", "-o", tmp_path / "dump").status == 0
-    assert refsim("bisect", FCN, "-i", inputs, "--actual", tmp_path / "dump", "--partial").status == 0
+    assert refsim(f"collect {exposed} {outs} -o {dump}").status == 0
+    assert refsim(f"bisect {FCN} -i {inputs} --actual {dump} --partial").status == 0
 
 
-def test_expose_at_the_bound(refsim, tmp_path: Path) -> None:
-    for name, given in (("fcn_add", "in0=1,3,32,32"), ("da4w_rows", "in0=1,16,64")):
-        file = tmp_path / f"{name}.pte"
-        assert refsim("expose", path(name), "-o", file, "--shape", given).status == 0
-        outs = Runtime(file.read_bytes()).run(Shape(name, 0).inputs)
-        (need,) = model(name).run(Shape(name, 0).inputs)
-        assert outs[0].tobytes() == need.tobytes()
+@pytest.mark.parametrize(("name", "given"), [("fcn_add", "in0=1,3,32,32"), ("da4w_rows", "in0=1,16,64")])
+def test_expose_at_the_bound(name: str, given: str, refsim, tmp_path: Path) -> None:
+    file = tmp_path / "m.pte"
+    assert refsim(f"expose {path(name)} -o {file} --shape {given}").status == 0
+    outs = Runtime(file.read_bytes()).run(Shape(name, 0).inputs)
+    (need,) = model(name).run(Shape(name, 0).inputs)
+    assert outs[0].tobytes() == need.tobytes()
 
 
 def test_recorded_calls_of_a_delegate_have_the_shapes_of_their_inputs() -> None:
@@ -141,68 +140,57 @@ def dumped(folder: Path, one: Shape, at_the_run: bool = False) -> Path:
     return folder
 
 
-def test_a_clone_that_was_not_resized(refsim, tmp_path: Path) -> None:
+def bisected(refsim, folder: Path, one: Shape, at_the_run: bool = False):
+    """What bisect says of the runtime's dump at a shape."""
+    dump = dumped(folder / f"dump{one.number}", one, at_the_run)
+    return refsim(f"bisect {path(one.program)} -i {saved(folder, one)} --actual {dump} --json")
+
+
+@pytest.mark.parametrize(("number", "elements"), [(1, 1408), (2, 1152), (3, 240)])
+def test_a_clone_that_was_not_resized(number: int, elements: int, refsim, tmp_path: Path) -> None:
     """Its elements lie at the bound's places, all that follows has the bound's shape, and the file is warned of."""
-    for number, elements in ((1, 1408), (2, 1152), (3, 240)):
-        one = Shape("clone_branch", number)
-        dump = dumped(tmp_path / f"dump{number}", one)
-        given = saved(tmp_path, one)
-        done = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump, "--json")
-        assert done.status == 1 and done.json["wrong"] == ["delegate0_v40"]
-        stale = 2048 - elements
-        text = (
-            f"not resized: it has the bound's shape 1x8x16x16; all {elements} elements lie right, where the bound has "
-            f"them, and {stale} other elements are stale rows"
-        )
-        assert done.json["causes"] == {"delegate0_v40": text}
-        text = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump).out
-        assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
+    one = Shape("clone_branch", number)
+    done = bisected(refsim, tmp_path, one)
+    assert done.status == 1 and done.json["wrong"] == ["delegate0_v40"]
+    assert done.json["causes"] == {
+        "delegate0_v40": f"not resized: it has the bound's shape 1x8x16x16; all {elements} elements lie right, where "
+        f"the bound has them, and {2048 - elements} other elements are stale rows"
+    }
+    given = f"-i {saved(tmp_path, one)} --actual {tmp_path}/dump{number}"
+    text = refsim(f"bisect {path('clone_branch')} {given}").out
+    assert "the bound's shape: it follows from node 3 aten.clone.default, which is not resized" in text
 
 
 @pytest.mark.long
-def test_a_clone_that_was_dumped_with_the_sizes_of_the_run(refsim, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "value", "cause"),
+    [
+        (1, "delegate0_v48", "stale rows: it may have read those of node 3 aten.clone.default, which is not resized"),
+        (2, "delegate0_v40", "not resized: 648 elements lie right, where the bound's shape 1x8x16x16 has them"),
+        (3, "delegate0_v40", "not resized: 96 elements lie right, where the bound's shape 1x8x16x16 has them"),
+    ],
+)  # fmt: skip
+def test_a_clone_that_was_dumped_with_the_sizes_of_the_run(
+    number: int, value: str, cause: str, refsim, tmp_path
+) -> None:
     """As many bytes as it should have had, of which the elements are at the bound's places. With all of its width these
     are its own places, and the convolution behind it is the first that shows the stale rows."""
-    for number, value, cause in (
-        (
-            1,
-            "delegate0_v48",
-            "stale rows: it may have read those of node 3 aten.clone.default, which is not resized",
-        ),
-        (
-            2,
-            "delegate0_v40",
-            "not resized: 648 elements lie right, where the bound's shape 1x8x16x16 has them",
-        ),
-        (
-            3,
-            "delegate0_v40",
-            "not resized: 96 elements lie right, where the bound's shape 1x8x16x16 has them",
-        ),
-    ):
-        one = Shape("clone_branch", number)
-        dump = dumped(tmp_path / f"dump{number}", one, at_the_run=True)
-        given = saved(tmp_path, one)
-        done = refsim("bisect", path("clone_branch"), "-i", given, "--actual", dump, "--json")
-        assert done.status == 1 and done.json["wrong"][0] == value
-        assert done.json["causes"][value].startswith(cause)
+    done = bisected(refsim, tmp_path, Shape("clone_branch", number), at_the_run=True)
+    assert done.status == 1 and done.json["wrong"][0] == value
+    assert done.json["causes"][value].startswith(cause)
 
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_what_follows_a_split_has_the_bounds_shape(refsim, tmp_path: Path, number: int) -> None:
     one = Shape("split_glu", number)
     dump = dumped(tmp_path / "dump", one)
-    text = refsim("bisect", path("split_glu"), "-i", saved(tmp_path, one), "--actual", dump).out
-    cause = (
-        "the bound's shape: it follows from node 3 aten.split_with_sizes_copy.default, which is not resized"
-    )
-    assert text.count(cause) == 2
+    text = refsim(f"bisect {path('split_glu')} -i {saved(tmp_path, one)} --actual {dump}").out
+    cause = "it follows from node 3 aten.split_with_sizes_copy.default, which is not resized"
+    assert text.count(f"the bound's shape: {cause}") == 2
 
 
 def test_a_linear_for_one_row_that_was_not_resized(refsim, tmp_path: Path) -> None:
-    one = Shape("gemv_lead", 1)
-    dump = dumped(tmp_path / "dump", one)
-    done = refsim("bisect", path("gemv_lead"), "-i", saved(tmp_path, one), "--actual", dump, "--json")
+    done = bisected(refsim, tmp_path, Shape("gemv_lead", 1))
     assert done.status == 1 and "the bound's shape 4x1x" in str(done.json["causes"])
 
 
@@ -213,27 +201,25 @@ def test_a_sequence_of_shapes(refsim, tmp_path: Path) -> None:
     rows = [(step["right"], step["as_alone"], step["outputs"][0]["stale"]) for step in done.json["sequence"]]
     assert rows == [(True, True, 0), (False, False, 104), (False, False, 56)]
     images = [saved(tmp_path, Shape("fcn_add", number)) for number in (0, 3, 1)]
-    assert refsim("run", FCN, "--sequence", *images).status == 0
+    assert refsim(f"run {FCN} --sequence", *images).status == 0
     stops = [saved(tmp_path, Shape("perm_neg", number)) for number in (1, 0)]
     found = refsim("run", path("perm_neg"), "--sequence", *stops, "--json")
     assert found.status == 1 and all(step["stopped"] for step in found.json["sequence"])
 
 
-def test_a_run_says_what_the_runtime_gets_wrong(refsim, tmp_path: Path) -> None:
-    for name, number, what in (("clone_branch", 1, ["aten.clone"]), ("fcn_add", 1, []), ("attn_da4w", 1, [])):
-        given = saved(tmp_path, Shape(name, number))
-        found = refsim("run", path(name), "-i", given, "--json").json["upstream"]
-        assert [row["operator"].replace("q8ta_clone", "aten.clone") for row in found] == what
-    bound = refsim(
-        "run", path("clone_branch"), "-i", saved(tmp_path, Shape("clone_branch", 0)), "--json"
-    ).json
-    assert bound["upstream"] == []
+@pytest.mark.parametrize(
+    ("name", "number", "wrong"),
+    [("clone_branch", 1, ["q8ta_clone"]), ("clone_branch", 0, []), ("fcn_add", 1, []), ("attn_da4w", 1, [])],
+)
+def test_a_run_says_what_the_runtime_gets_wrong(name: str, number: int, wrong, refsim, tmp_path) -> None:
+    given = saved(tmp_path, Shape(name, number))
+    found = refsim(f"run {path(name)} -i {given} --json").json["upstream"]
+    assert [row["operator"].replace("aten.clone", "q8ta_clone") for row in found] == wrong
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_files_are_warned_of_where_the_runtime_is_wrong(name: str) -> None:
     warned = {f.rule for f in check(path(name)) if f.level is Level.WARNING} - {"known-defect"}
     stops = {"perm_neg", "w4_4d"}
-    assert warned == (
-        {"resize-stops"} if name in stops else {"unresized-output"} if name in DEFECTS else set()
-    )
+    wanted = {"resize-stops"} if name in stops else {"unresized-output"} if name in DEFECTS else set()
+    assert warned == wanted

@@ -32,25 +32,23 @@ def wrong(tmp_path: Path) -> Path:
 
 
 def test_a_right_run(refsim) -> None:
-    done = refsim("etdump", FILE, DUMP, "--buffer", BUFFER)
+    done = refsim(f"etdump {FILE} {DUMP} --buffer {BUFFER}")
     assert done.status == 0 and "2 outputs of delegates, 522 elements: 0 differ" in done.out
-    content = refsim("etdump", FILE, DUMP, "--buffer", BUFFER, "--json").json
-    assert content["same"] and [row["value"] for row in content["calls"]] == [
-        "delegate0_v77",
-        "delegate1_v19",
-    ]
+    content = refsim(f"etdump {FILE} {DUMP} --buffer {BUFFER} --json").json
+    assert content["same"]
+    assert [row["value"] for row in content["calls"]] == ["delegate0_v77", "delegate1_v19"]
     assert [(row["instruction"], row["steps"]) for row in content["calls"]] == [(0, None), (2, 0)]
 
 
 def test_a_wrong_delegate(refsim, wrong: Path) -> None:
     """Only the delegate that is wrong is said to be: the next one is judged on what it was given."""
-    done = refsim("etdump", FILE, DUMP, "--buffer", wrong, "--origin", NET / "net.etrecord")
+    done = refsim(f"etdump {FILE} {DUMP} --buffer {wrong} --origin {NET}/net.etrecord")
     assert done.status == 1 and "522 elements: 1 differ" in done.out
     assert (
         "first that differs in run 0, delegate0_v77: element 0,2,1,1\nmade by: net.py:30 in forward"
         in done.out
     )
-    first, second = refsim("etdump", FILE, DUMP, "--buffer", wrong, "--json").json["calls"]
+    first, second = refsim(f"etdump {FILE} {DUMP} --buffer {wrong} --json").json["calls"]
     assert (first["differing"], first["first"]) == (1, [0, 2, 1, 1])
     assert first["largest"] == pytest.approx(0.25, abs=1e-6) and second["differing"] == 0
 
@@ -66,28 +64,26 @@ def test_steps(refsim, tmp_path: Path) -> None:
     raw = np.frombuffer(BUFFER.read_bytes(), np.float32).copy()
     raw[given[-1].offset // 4 + 3] += np.float32(5 * 0.0024581081726971796)
     (tmp_path / "w.bin").write_bytes(raw.tobytes())
-    row = refsim("etdump", FILE, DUMP, "--buffer", tmp_path / "w.bin", "--json").json["calls"][1]
+    row = refsim(f"etdump {FILE} {DUMP} --buffer {tmp_path}/w.bin --json").json["calls"][1]
     assert (row["differing"], row["steps"], row["first"]) == (1, 5, [0, 3])
 
 
 def test_refusals(refsim, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    refsim("etdump", FILE, DUMP).refused(f"a file of its own, --buffer; did you mean {BUFFER}?\n")
+    refsim(f"etdump {FILE} {DUMP}").refused(f"a file of its own, --buffer; did you mean {BUFFER}?\n")
     monkeypatch.chdir(tmp_path)  # whose name is long
     short, some = Path("short.bin"), Path("some.etdp")
     short.write_bytes(bytes(9)), some.write_bytes(DUMP.read_bytes())
-    done = refsim("etdump", FILE, some, "--buffer", short)
+    done = refsim(f"etdump {FILE} {some} --buffer {short}")
     done.refused(f"need as many bytes as the runtime wrote: {short} has 9\n")
     for name in ("a.bin", "b.raw"):
         Path(name).write_bytes(BUFFER.read_bytes())
-    done = refsim("etdump", FILE, some, "--buffer", short)
+    done = refsim(f"etdump {FILE} {some} --buffer {short}")
     done.refused("; did you mean one of a.bin, b.raw?\n")
-    refsim("etdump", FILE, NET / "runtime.etdp", "--buffer", NET / "runtime.bin").refused(
-        "not the arguments of this"
-    )
-    refsim("etdump", models / "mixed_ops.pte", DUMP, "--buffer", BUFFER).refused(
-        "not the arguments of this delegate"
-    )
-    refsim("etdump", FILE, FILE).refused("not an ETDump; got a .pte, need what")
+    done = refsim(f"etdump {FILE} {NET}/runtime.etdp --buffer {NET}/runtime.bin")
+    done.refused("not the arguments of this")
+    done = refsim(f"etdump {models}/mixed_ops.pte {DUMP} --buffer {BUFFER}")
+    done.refused("not the arguments of this delegate")
+    refsim(f"etdump {FILE} {FILE}").refused("not an ETDump; got a .pte, need what")
 
 
 def test_a_call_that_was_not_recorded(refsim, tmp_path: Path) -> None:

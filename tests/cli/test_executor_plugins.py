@@ -86,8 +86,8 @@ def test_compare_and_bisect_find_its_bug(refsim, models: Path) -> None:
 
 @pytest.mark.long
 def test_replay_names_the_cause(refsim) -> None:
-    assert refsim("replay", f"{RELU}/0005", "-x", "vendor").status == 0
-    done = refsim("replay", f"{RELU}/0005", "-x", "vendor:truncate")
+    assert refsim(f"replay {RELU}/0005 -x vendor").status == 0
+    done = refsim(f"replay {RELU}/0005 -x vendor:truncate")
     assert done.status == 1 and "truncat" in done.out
     assert ".spv" not in done.out  # the package has no modules
 
@@ -107,7 +107,7 @@ def test_golden_verify_counts_what_it_refuses(refsim) -> None:
     assert done.status == 1 and facts["executors"]["vendor"] == {"same": 1, "refused": 1}
     assert facts["executors"]["vendor:truncate"] == {"different": 1, "refused": 1}
     assert facts["refused"]["vendor"] == {"the library has no such kernel": 1}
-    done = refsim("golden", "verify", f"{OTHER}/0005", "--workers", 1, "-x", "vendor")
+    done = refsim(f"golden verify {OTHER}/0005 --workers 1 -x vendor")
     done.refused("executor vendor: not one of its own kernels ran; got the library has no such kernel")
 
 

@@ -132,7 +132,7 @@ ELSEWHERE = "ExecuTorch's runtime: only it runs what expose, extract --pte and g
 
 def _is_shown(refsim, file: str) -> str:
     """`inspect` runs nothing, so it shows such a file, in every form but the plan of a run; the text that it prints."""
-    plain = refsim("inspect", file)
+    plain = refsim(f"inspect {file}")
     assert plain.status == 0 and "outputs" in plain.out and not plain.err
     assert refsim(f"inspect {file} --html page.html --json").status == 0
     refsim(f"inspect {file} --plan").refused("only")

@@ -24,7 +24,7 @@ CONV = "q8ta_conv2d_dw"
 def test_cases_are_listed_by_their_parameters(
     given: tuple[str, ...], fits: dict[str, object], refsim
 ) -> None:
-    found = {row["case"] for row in refsim("golden", "list", CONV, *given, "--json").json["cases"]}
+    found = {row["case"] for row in refsim(f"golden list {CONV}", *given, "--json").json["cases"]}
     every = {f"{CONV}/{number:04}": case(CONV, number) for number in range(RULES[CONV].count)}
     assert found == {
         name for name, one in every.items() if fits.items() <= {**one.params, **one.features}.items()
@@ -33,7 +33,7 @@ def test_cases_are_listed_by_their_parameters(
 
 
 def test_cases_are_listed_by_shape_layout_and_name(refsim) -> None:
-    rows = refsim("golden", "list", "q8ta_add/00*", "-s", "*x8x*x*", "-l", "4C", "--json").json["cases"]
+    rows = refsim("golden list", "q8ta_add/00*", "-s", "*x8x*x*", "-l", "4C", "--json").json["cases"]
     assert rows and all(row["case"].startswith("q8ta_add/00") for row in rows)
     for row in rows:
         held = open_case(row["case"]).bound
@@ -43,11 +43,11 @@ def test_cases_are_listed_by_shape_layout_and_name(refsim) -> None:
 
 
 def test_a_long_list_is_cut(refsim) -> None:
-    done = refsim("golden", "list", "--op", "q8ta_relu", "--limit", 3)
+    done = refsim("golden list --op q8ta_relu --limit 3")
     lines = [line for line in done.out.splitlines() if line.startswith("q8ta_relu/")]
     assert len(lines) == 3 and done.out.splitlines()[-1] == f"{RULES['q8ta_relu'].count} cases"
-    refsim("golden", "list", "nonesuch").refused("golden list: no case fits; got nonesuch")
-    refsim("golden", "list", CONV, "--where", "x").refused("not NAME=VALUE")
+    refsim("golden list nonesuch").refused("golden list: no case fits; got nonesuch")
+    refsim(f"golden list {CONV} --where x").refused("not NAME=VALUE")
 
 
 def test_every_option_asks_for_a_parameter_of_some_operator() -> None:

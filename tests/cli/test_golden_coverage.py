@@ -16,12 +16,12 @@ from refsim.ops.base.case import Case
 
 @pytest.mark.long
 def test_a_hole_fails(small: Path, refsim) -> None:
-    done, text = (refsim("golden", "coverage", "--root", small, *form) for form in (["--json"], []))
+    done, text = (refsim(f"golden coverage --root {small}", *form) for form in (["--json"], []))
     holes = len(done.json["holes"])
     assert text.out.count("\nhole: ") == MOST_SHOWN < holes
     assert f"\n... and {holes - MOST_SHOWN} more (--json lists all)\n" in text.out
     assert done.status == 1 and "q8ta_add 4W4C 4W4C -> 4W4C: no case" in done.json["holes"]
-    full = refsim("golden", "coverage", "--json")
+    full = refsim("golden coverage --json")
     assert full.status == 0 and full.json["holes"] == []
 
 

@@ -29,7 +29,7 @@ CASE = f"{OP}/0003"
 
 
 def verified(refsim, root: Path, *options: str) -> dict:
-    done = refsim("golden", "verify", "--root", root, "--workers", "1", "--json", *options)
+    done = refsim(f"golden verify --root {root} --workers 1 --json", *options)
     assert done.status == (0 if done.json["same"] else 1)
     return done.json
 
@@ -41,7 +41,7 @@ def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
     assert facts["same"] and facts["damaged_files"] == [] and facts["failures"] == []
     assert facts["executors"]["cpu"] == facts["executors"]["define"] == {"same": facts["cases"]}
     assert facts["digests"] > 0 < facts["whole"] and facts["cases"] == facts["digests"] + facts["whole"]
-    covered = refsim("golden", "coverage", "--root", small, "--json").json
+    covered = refsim(f"golden coverage --root {small} --json").json
     assert facts["digests"] == covered["cases"] and covered["operators"][OP]["cases"] == 26
     assert facts["whole"] == covered["whole"]
     last = refsim(f"golden verify {CASE} --root {small}").out.splitlines()[-1]
@@ -68,7 +68,7 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
     row["params"]["out_zp"] += -1 if row["params"]["out_zp"] > 0 else 1
     path.write_text("\n".join([*rows[:3], json.dumps(row), *rows[4:]]) + "\n")
     write_sums(small)
-    done = refsim("golden", "verify", OP, "--root", small)
+    done = refsim(f"golden verify {OP} --root {small}")
     assert done.status == 1
     assert f"{CASE} define: different" in done.out
     assert f"  refsim golden verify {CASE} -x cpu --root {small}" in done.out.splitlines()
@@ -83,7 +83,7 @@ def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(refsim) -> None:
     assert not FailedCase.of(Checked(CASE, "cpu", "different", {}), {}).stored
     ((case,),) = verify.wrong_cases([failed]).values()
     assert (case.name, [cause.name for cause in case.causes]) == (CASE, ["nothing written", "padding leaked"])
-    assert refsim("replay", case.name, "-x", "cpu").status == 0
+    assert refsim(f"replay {case.name} -x cpu").status == 0
 
 
 TWO_CAUSES = [plain(Cause(name, "so", 9, 9, 0)) for name in ("nothing written", "padding leaked")]
@@ -253,7 +253,7 @@ def test_an_executor_that_is_not_there_is_named_before_anything_is_read(
         raise AssertionError("the corpus was read")
 
     monkeypatch.setattr(Corpus, "damaged", read)
-    refsim("golden", "verify", "--root", small, "-x", executors).refused(said)
+    refsim(f"golden verify --root {small} -x {executors}").refused(said)
 
 
 def test_cases_on_kernels_of_refsims_own_are_counted(small: Path, refsim, monkeypatch) -> None:

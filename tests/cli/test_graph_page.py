@@ -14,13 +14,13 @@ from refsim.devtools.layered import MOST_TRACKS, placed
 
 def test_every_node_is_a_box_and_a_row(refsim, models: Path, tmp_path: Path) -> None:
     file = models / "mixed_ops.pte"
-    assert "memory: " in refsim("inspect", file, "--html", tmp_path / "g.html").out  # printed as ever
+    assert "memory: " in refsim(f"inspect {file} --html {tmp_path}/g.html").out  # printed as ever
     page = (tmp_path / "g.html").read_text()
     assert not re.search(r"https?://|src=|@import|url\(|<script", page)
     ids = re.findall(r' id="(.*?)"', page)
     assert len(ids) == len(set(ids)) == 2 * 17
     assert sorted(re.findall('href="#(.*?)"', page)) == sorted(ids)
-    delegates = refsim("inspect", file, "--json").json["delegates"]
+    delegates = refsim(f"inspect {file} --json").json["delegates"]
     marked = page.count("stroke-dasharray"), len(re.findall(r'class="k\d changes', page))
     assert marked == (1, sum(len(d["transitions"]) for d in delegates))
     for operator in (operator for delegate in delegates for operator in delegate["operators"]):

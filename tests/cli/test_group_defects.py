@@ -32,7 +32,7 @@ def test_bisect_names_the_defect(name: str, cause: str, tmp_path: Path, refsim) 
     with writing(tmp_path) as writer:
         write(writer, sidecar(value_name(0, graph.outputs[0]), held), held)
     np.savez(tmp_path / "in.npz", in0=given)
-    done = refsim("bisect", DATA / f"{name}.pte", "-i", tmp_path / "in.npz", "--actual", tmp_path)
+    done = refsim(f"bisect {DATA}/{name}.pte -i {tmp_path}/in.npz --actual {tmp_path}")
     assert done.status == 1
     assert f"1. {cause}" in done.out, done.out
     assert "predicts every byte" in done.out
@@ -51,7 +51,7 @@ def test_bisect_names_the_defect(name: str, cause: str, tmp_path: Path, refsim) 
     ],
 )
 def test_inspect_says_what_upstream_gets_wrong(name: str, said: str | None, refsim) -> None:
-    done = refsim("inspect", DATA / f"{name}.pte")
+    done = refsim(f"inspect {DATA}/{name}.pte")
     assert done.status == 0
     assert said in done.out if said else "note:" not in done.out
 
@@ -59,7 +59,5 @@ def test_inspect_says_what_upstream_gets_wrong(name: str, said: str | None, refs
 def test_inspect_says_what_a_float_convolution_gets_wrong(tmp_path: Path, refsim) -> None:
     (tmp_path / "grouped.bin").write_bytes(float_conv((8, 4, 1, 1)))
     (tmp_path / "whole.bin").write_bytes(float_conv((8, 8, 1, 1), groups=1))
-    assert (
-        "note: node 0 aten.convolution: upstream ignores" in refsim("inspect", tmp_path / "grouped.bin").out
-    )
-    assert "note:" not in refsim("inspect", tmp_path / "whole.bin").out
+    assert "note: node 0 aten.convolution: upstream ignores" in refsim(f"inspect {tmp_path}/grouped.bin").out
+    assert "note:" not in refsim(f"inspect {tmp_path}/whole.bin").out

@@ -33,7 +33,7 @@ def unprintable(text: str) -> set[str]:
 
 
 def test_names_are_escaped(refsim: Run, hostile: Path) -> None:
-    done = refsim("inspect", hostile)
+    done = refsim(f"inspect {hostile}")
     assert done.status == 0, done.err
     assert not unprintable(done.out) and not unprintable(done.err)
     assert SHOWN in done.out
@@ -45,13 +45,13 @@ def test_names_in_findings_and_errors_are_escaped(refsim: Run, tmp_path: Path) -
     graph.call(NAME, x, x.but())
     path = tmp_path / "m.pte"
     path.write_bytes(program(graph))
-    found, refused = refsim("check", path), refsim("inspect", path)
+    found, refused = refsim(f"check {path}"), refsim(f"inspect {path}")
     assert found.status == 1 and SHOWN in found.out and not unprintable(found.out)
     assert refused.status == 2 and SHOWN in refused.err and not unprintable(refused.err)
 
 
 def test_json_has_names_as_they_are(refsim: Run, hostile: Path) -> None:
-    done = refsim("inspect", hostile, "--json")
+    done = refsim(f"inspect {hostile} --json")
     assert not unprintable(done.out)
     assert any(NAME in step for step in done.json["plan"])
 
@@ -73,8 +73,8 @@ def huge(tmp_path: Path) -> Path:
 
 
 def test_random_inputs_are_not_larger_than_files_may_ask_for(refsim: Run, huge: Path) -> None:
-    assert refsim("inspect", huge).status == 0
-    refsim("run", huge, "--random", "0").refused("REFSIM_MAX_BYTES")
+    assert refsim(f"inspect {huge}").status == 0
+    refsim(f"run {huge} --random 0").refused("REFSIM_MAX_BYTES")
 
 
 def test_buffers_are_not_either(tmp_path: Path) -> None:
@@ -114,6 +114,6 @@ def _certificate() -> object:
 def test_sidecars_of_any_depth(refsim: Run, tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(bytes(64))
     (tmp_path / "a.json").write_text('{"value": "a", "layout": "4C", "shape": ' + "[" * 100_000)
-    refsim("unpack", tmp_path / "a.bin", "-o", tmp_path / "b.npy").refused("nested too deep")
+    refsim(f"unpack {tmp_path}/a.bin -o {tmp_path}/b.npy").refused("nested too deep")
     (tmp_path / "a.json").write_text(json.dumps({"value": "a", "layout": "4C", "shape": [1.5, "2"]}))
-    refsim("unpack", tmp_path / "a.bin", "-o", tmp_path / "b.npy").refused("not a shape")
+    refsim(f"unpack {tmp_path}/a.bin -o {tmp_path}/b.npy").refused("not a shape")

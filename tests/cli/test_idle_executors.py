@@ -9,6 +9,7 @@ import pytest
 
 from refsim.core.errors import IncompleteError
 from refsim.exec.executor import OURS, YOURS, Executor, Source
+from refsim.exec.factory import executor_named
 from refsim.exec.plugin import PluginExecutor
 from refsim.ops.base.spec import Call
 
@@ -53,19 +54,17 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
     monkeypatch.chdir(tmp_path)
 
     def put(taken: str) -> None:
-        from refsim.exec.factory import executor_named as real
-
         def named(name: str, *more: int) -> Executor:
-            return Few(taken) if name == NAME else real(name, *more)
+            return Few(taken) if name == NAME else executor_named(name, *more)
 
-        for module in (
+        for module in [
             "cli.bisect",
             "cli.repeat",
             "cli.compare",
             "cli.replay",
             "cli.sweep",
             "sweep.executors",
-        ):
+        ]:
             monkeypatch.setattr(f"refsim.{module}.executor_named", named)
         monkeypatch.setattr("refsim.cli.sweep.foreign", lambda names: {n: "" for n in names if n == NAME})
 
@@ -75,10 +74,10 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
 @pytest.mark.parametrize("verb", VERBS)
 def test_none_of_its_kernels_ran(verb: str, refsim: Callable, opened: Callable) -> None:
     opened("")
-    given = [*VERBS[verb].split(), "-x", NAME]
-    done = refsim(*given)
+    line = f"{VERBS[verb]} -x {NAME}"
+    done = refsim(line)
     assert done.status == 2 and "no such kernel" in done.err and "right:" not in done.out
-    found = refsim(*given, "--json").json
+    found = refsim(f"{line} --json").json
     assert found["status"] == 2 and found["error"]["type"] == IncompleteError.__name__
     assert not found.get("same"), "nothing that it brought was compared"
 
@@ -86,11 +85,11 @@ def test_none_of_its_kernels_ran(verb: str, refsim: Callable, opened: Callable) 
 @pytest.mark.parametrize("verb", ["bisect", "repeat", "compare"])
 def test_some_of_its_kernels_ran(verb: str, refsim: Callable, opened: Callable) -> None:
     opened("q8ta_linear")
-    given = [*VERBS[verb].split(), "-x", NAME]
-    done = refsim(*given)
+    line = f"{VERBS[verb]} -x {NAME}"
+    done = refsim(line)
     assert done.status == 0
     assert f"{NAME}: 2 of 5 operators ran on refsim's own kernels: no such kernel" in done.out
-    assert refsim(*given, "--json").json["kernels"] == {
+    assert refsim(f"{line} --json").json["kernels"] == {
         NAME: {"yours": 3, "ours": 2, "why": ["no such kernel"]}
     }
 

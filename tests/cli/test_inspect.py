@@ -14,7 +14,7 @@ NAMES = ("linear_head", "linear_head_gemv", "mixed_ops", "mobilenet_v2_035_96", 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_operators_and_layouts_are_upstreams(name: str, models: Path, refsim) -> None:
-    delegates = refsim("inspect", models / f"{name}.pte", "--json").json["delegates"]
+    delegates = refsim(f"inspect {models}/{name}.pte --json").json["delegates"]
     chain = json.loads((models / f"{name}.chain.json").read_text())
     assert len(delegates) == len(chain)
     for ours, theirs in zip(delegates, chain.values() if isinstance(chain, dict) else chain, strict=True):
@@ -23,7 +23,7 @@ def test_operators_and_layouts_are_upstreams(name: str, models: Path, refsim) ->
 
 
 def test_facts_of_one_operator(models: Path, refsim) -> None:
-    facts = refsim("inspect", models / "mixed_ops.pte", "--json").json
+    facts = refsim(f"inspect {models}/mixed_ops.pte --json").json
     assert facts["plan"] == ["delegate 0", "aten::mean.out", "delegate 1"]
     first, second = facts["delegates"]
     conv = first["operators"][7]
@@ -39,61 +39,48 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     assert out["layout"] == "PACKED_INT8_4C" and out["shape"] == [1, 64, 16, 16] and out["bytes"] == 16384
     assert first["constants"]["count"] == 24 and second["constants"]["count"] == 4
     assert first["memory"]["bytes"] < first["memory"]["bytes_unshared"]
-    assert {
-        "node": 6,
-        "operator": "q8ta_add",
-        "before": "PACKED_INT8_4W4C",
-        "after": "PACKED_INT8_4C",
-        "bytes": 8192,
-    } in first["transitions"]
+    between = dict(before="PACKED_INT8_4W4C", after="PACKED_INT8_4C", bytes=8192)
+    assert dict(node=6, operator="q8ta_add", **between) in first["transitions"]
 
 
 def test_operators_outside_of_the_packed_ones_are_called_float(models: Path, refsim) -> None:
-    (one,) = refsim("inspect", models / "mobilenet_v2_035_96.pte", "--json").json["delegates"]
+    (one,) = refsim(f"inspect {models}/mobilenet_v2_035_96.pte --json").json["delegates"]
     named = {row["operator"]: row["kernels"] for row in one["operators"]}
     assert named["aten.hardtanh"] == "float" and named["q8ta_add"] == "q8ta_add"
 
 
 def test_text_has_a_row_per_operator(models: Path, refsim) -> None:
-    done = refsim("inspect", models / "mixed_ops.pte")
+    done = refsim(f"inspect {models}/mixed_ops.pte")
     assert done.status == 0
     assert len(re.findall(r"^ +\d+  (?:q8ta|aten)", done.out, re.M)) == 14
     assert "memory: 335872 bytes in 3 objects" in done.out
 
 
-def test_bad_files(tmp_path: Path, models: Path, refsim) -> None:
-    refsim("inspect", tmp_path / "absent.pte").refused("cannot be read")
-    refsim("inspect", tmp_path).refused("cannot be read; got a folder, need a .pte file")
-    refsim("inspect", models).refused(f"got a folder, need a file of it, such as {models}/linear_head.pte")
-    (tmp_path / "x.pte").write_bytes(b"\0" * 64)
-    refsim("inspect", tmp_path / "x.pte").refused("neither a .pte file nor a delegate blob")
+def test_files_of_other_verbs(tmp_path: Path, models: Path, refsim) -> None:
+    refsim(f"inspect {models}").refused(f"got a folder, need a file of it, such as {models}/linear_head.pte")
     (tmp_path / "x.pt2").write_bytes(b"PK\3\4")
-    refsim("inspect", tmp_path / "x.pt2").refused("refsim lower")
+    refsim(f"inspect {tmp_path}/x.pt2").refused("refsim lower")
     content = (models / "mixed_ops.pte").read_bytes()
-    for size in (0, 7, 40, 5000, len(content) - 1):
-        (tmp_path / "x.pte").write_bytes(content[:size])
-        refsim("inspect", tmp_path / "x.pte").refused("x.pte")
+    for verb in ("inspect", "check"):
+        for size in (0, 7, 40, 5000, len(content) - 1):
+            (tmp_path / "x.pte").write_bytes(content[:size])
+            refsim(f"{verb} {tmp_path}/x.pte").refused("x.pte")
 
 
 def test_plan_tells_routes_and_memory_and_takes_others(refsim, models: Path) -> None:
     file = models / "mixed_ops.pte"
-    text = refsim("inspect", file, "--plan")
+    text = refsim(f"inspect {file} --plan")
     assert "memory: " in text.out and "times the weights" in text.out
     asked = ("--route", f"{BINARY.name}=via_nhwc", "--route", f"{UNARY.name}=emulated")
-    facts = refsim("inspect", file, "--plan", *asked, "--json").json
+    facts = refsim(f"inspect {file} --plan", *asked, "--json").json
     routes = {step["operator"]: step["route"] for step in facts["delegates"][0]["steps"]}
     assert routes[BINARY.name] == "via_nhwc" and routes[UNARY.name] == "emulated"
-    refsim("inspect", file, "--plan", "--route", BINARY.name).refused("not OPERATOR=ROUTE")
-    refused = f"route of {BINARY.name}: unknown"
-    refsim("inspect", file, "--plan", "--route", f"{BINARY.name}=none").refused(refused)
-    refsim("inspect", file, "--route", f"{BINARY.name}=linear").refused("--route needs --plan")
 
 
 def test_the_kernels_of_another_executor(refsim, models: Path) -> None:
-    path = str(models / "linear_head.pte")
-    own = json.loads(refsim("inspect", path, "--json").out)["delegates"][0]["operators"]
-    taken = json.loads(refsim("inspect", path, "-x", "cpu:emulated", "--json").out)["delegates"][0][
-        "operators"
+    line = f"inspect {models}/linear_head.pte"
+    own, taken = (refsim(f"{line} --json {more}").json["delegates"] for more in ("", "-x cpu:emulated"))
+    assert [row["kernels"] for row in taken[0]["operators"]] == [
+        row["kernels"] for row in own[0]["operators"]
     ]
-    assert [row["kernels"] for row in taken] == [row["kernels"] for row in own]
-    assert "--executor excludes" in refsim("inspect", path, "-x", "cpu", "--plan").err
+    assert "--executor excludes" in refsim(f"{line} -x cpu --plan").err

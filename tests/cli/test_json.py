@@ -4,34 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
 import numpy as np
 import pytest
 from json_schema import DESCRIBED
+from verbs import commands
 
-from refsim.cli.kit import program
 from refsim.cli.kit.document import SCHEMA
 from refsim.core import strict_json
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
-GEMV, GEMV_IO = MODELS / "linear_head_gemv.pte", MODELS / "linear_head_gemv.io.npz"
-GIVEN = (GEMV, "-i", GEMV_IO)
-PLACE = ("-l", "4W4C", "-s", "1,6,3,5")
-
-
-def verbs() -> set[str]:
-    """All verbs with their subverbs."""
-    root = click.Context(program.root)
-    found = set()
-    for name in program.root.list_commands(root):  # type: ignore[attr-defined]
-        command = program.root.get_command(root, name)  # type: ignore[attr-defined]
-        subverbs = getattr(command, "commands", {})
-        found |= {f"{name} {sub}" for sub in subverbs} or {name}
-    return found
+GEMV = MODELS / "linear_head_gemv.pte"
+GIVEN = f"{GEMV} -i {MODELS}/linear_head_gemv.io.npz"
 
 
 def test_every_verb_is_described_and_every_key_has_a_meaning() -> None:
-    assert set(DESCRIBED["$defs"]["verbs"]) == verbs()
+    assert set(DESCRIBED["$defs"]["verbs"]) == {name for name, _ in commands()}
 
     def lacking(part: object, path: str) -> list[str]:
         if isinstance(part, list):
@@ -71,56 +58,41 @@ def test_nothing_else_is_open() -> None:
 
 # verbs with tests of their own that read JSON are not repeated here: each `.json` is checked against the schema
 @pytest.mark.parametrize(
-    "arguments",
+    "line",
     [
-        ("locate", *PLACE, "--byte", 3),
-        ("run", *GIVEN, "--golden", MODELS / "linear_head_gemv.dump.zip", "--memory"),
-        ("compare", GEMV, "--random", 0, "-x", "cpu", "-x", "cpu:emulated"),
-        ("repeat", GEMV, "--random", 0, "-n", 2),
-        ("inspect", GEMV),
-        ("inspect", GEMV, "--plan"),
-        ("inspect", "q8ta_relu/1"),
-        ("golden", "list", "q8ta_relu"),
-        ("golden", "show", "q8ta_relu/1"),
-        ("extract", GEMV, "-n", 1, "--random", 0, "-o", "OUT", "--pte", "words"),
-        ("expose", GEMV, "-o", "OUT"),
-        ("check", GEMV),
-        ("replay", "q8ta_relu/1"),
-        ("golden", "export", "q8ta_relu", "--size", "small", "--layout", "4W", "--pte", "OUT"),
-        ("golden", "regen", "q8ta_relu", "--dry-run"),
-        ("mutate", "--list"),
-        pytest.param(("mutate", "--random", 3, "--list"), marks=pytest.mark.long),
-        ("schema",),
+        f"run {GIVEN} --golden {MODELS}/linear_head_gemv.dump.zip --memory",
+        f"inspect {GEMV} --plan",
+        "golden export q8ta_relu --size small --layout 4W --pte out",
+        "golden regen q8ta_relu --dry-run",
+        pytest.param("mutate --random 3 --list", marks=pytest.mark.long),
+        "schema",
     ],
-    ids=lambda arguments: " ".join(str(word) for word in arguments[:2]).rpartition("/")[2],
+    ids=lambda line: " ".join(line.split()[:2]).rpartition("/")[2],
 )
-def test_the_object_is_as_the_schema_says(arguments, tmp_path: Path, refsim) -> None:
-    done = refsim(*(tmp_path / "out" if word == "OUT" else word for word in arguments), "--json")
+def test_the_object_is_as_the_schema_says(line: str, tmp_path: Path, monkeypatch, refsim) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = refsim(f"{line} --json")
     content = done.json
     assert (done.status, done.err) == (0, "") and list(content)[:3] == ["verb", "schema", "status"]
     assert (content["schema"], content["status"]) == (SCHEMA, 0) and "error" not in content
 
 
-def test_a_failure_is_an_object_too(tmp_path: Path, refsim) -> None:
-    done = refsim("golden", "verify", "q8ta_ad", "--json")
+def test_a_failure_is_an_object_too(refsim) -> None:
+    done = refsim("golden verify q8ta_ad --json")
     content = done.json
     error = content.pop("error")
     assert content == {"verb": "golden verify", "schema": SCHEMA, "status": 2} and done.status == 2
     assert (error["type"], error["where"], error["got"]) == ("ParameterError", "golden verify", "q8ta_ad")
     assert error["message"] in done.err and error["need"].endswith("did you mean q8ta_add?")
-    assert refsim("locate", "--json").json["error"]["type"] == "UsageError"
-    assert refsim("rnu", "--json").json["verb"] is None
-    assert (
-        refsim("run", tmp_path / "none.pte", "--random", 0, "--json").json["error"]["type"] == "FormatError"
-    )
-    assert refsim("diff", "a", "--", "--json").out == ""  # the name of a file
+    for line, kind in (("locate", "UsageError"), ("run none.pte --random 0", "FormatError")):
+        assert refsim(f"{line} --json").json["error"]["type"] == kind
+    assert refsim("rnu --json").json["verb"] is None
+    assert refsim("diff a -- --json").out == ""  # the name of a file
 
 
-def test_a_comparison_of_too_little_says_what_it_compared_and_why_that_is_no_success(
-    tmp_path: Path, refsim
-) -> None:
-    assert refsim("run", *GIVEN, "--dump", "q8ta_linear_gemv", tmp_path / "few").status == 0
-    done = refsim("run", *GIVEN, "--golden", tmp_path / "few", "--json")
+def test_a_comparison_of_too_little_says_what_it_compared_and_why(tmp_path: Path, refsim) -> None:
+    assert refsim(f"run {GIVEN} --dump q8ta_linear_gemv {tmp_path}/few").status == 0
+    done = refsim(f"run {GIVEN} --golden {tmp_path}/few --json")
     assert done.status == done.json["status"] == 2 and done.json["same"] is False
     assert done.json["error"]["type"] == "IncompleteError" and done.json["not_compared"]
 
@@ -131,7 +103,7 @@ def test_what_is_no_number_is_a_string(tmp_path: Path, refsim) -> None:
         held = np.array([first, -np.inf, 1, 2, 3], np.float32)
         held[1] = held[1] if name == "a" else 0
         held.tofile(tmp_path / f"{name}.bin")
-    done = refsim("diff", tmp_path / "a.bin", tmp_path / "b.bin", "-l", "W", "-s", "5", "--json")
+    done = refsim(f"diff {tmp_path}/a.bin {tmp_path}/b.bin -l W -s 5 --json")
     assert done.status == 1
     rows = [(row["expected"], row["actual"]) for row in done.json["report"]["differences"]]
     assert rows == [("Infinity", "NaN"), ("-Infinity", 0.0)]

@@ -73,7 +73,7 @@ def test_a_table_on_a_terminal_is_the_one_in_a_pipe_with_colours(capsys, monkeyp
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_json_and_a_page(verb: str, refsim) -> None:
-    done = refsim(verb, "--help")
+    done = refsim(f"{verb} --help")
     assert done.status == 0 and "--json" in done.out and done.err == ""
     command = program.root.get_command(click.Context(program.root), verb)
     page = DOCS.read_text().partition(f"\n## {verb}\n")[2].partition("\n## ")[0]

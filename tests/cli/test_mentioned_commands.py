@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator
@@ -12,10 +11,10 @@ import click
 import numpy as np
 import pytest
 from test_docs import console, mentioned
+from verbs import commands
 
 from refsim.cli.kit import program
 from refsim.cli.kit.document import Document
-from refsim.cli.kit.verb import Verb
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
 
@@ -84,27 +83,15 @@ def _commands() -> Iterator[tuple[str, str]]:
             text = " ".join(words)
             if not NO_COMMAND.search(text) and not any(text.startswith(name) for name in LEFT_OUT):
                 yield page.name, text
-    for name, command in commands(program.root):
+    for name, command in commands():
         text = f"{name} {command.example}".rstrip()
         if not any(text.startswith(left) for left in LEFT_OUT):
             yield "--help", text
 
 
-def commands(group: click.Command, before: str = "") -> Iterator[tuple[str, Verb]]:
-    """Every verb and subverb, with its name."""
-    assert isinstance(group, click.Group)
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{name} ")
-        else:
-            assert isinstance(command, Verb), name
-            yield before + name, command
-
-
 def test_help_ends_with_an_example() -> None:
     """That of every verb, with what the verb needs; it takes what its example says."""
-    for name, command in commands(program.root):
+    for name, command in commands():
         needs = any(parameter.required for parameter in command.params)
         assert command.example or not needs, name
         context = click.Context(command, info_name=f"refsim {name}")
@@ -133,17 +120,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
     good.tofile(folder / "bad.bin")
     np.savez(folder / "small.npz", np.zeros((1, 3, 23, 32), np.float32))
     np.save(folder / "array.npy", np.zeros((1, 64, 56, 56), np.int8))
-    before = os.getcwd()
-    os.chdir(folder)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
         for line in (
             "run model.pte -i in.npz --dump . dumps",
             "extract model.pte -n delegate0_v38 -i in.npz -o case",
             "triage seg.exposed.pte -i in.npz --outputs outputs.npz -o found",
         ):
             assert program.main(line.split()) == 0
-    finally:
-        os.chdir(before)
     shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")
     bound = bind(Corpus(default_root()).entry("q8ta_add/0945").case)
     bound.call.expected(bound.inputs).raw.tofile(folder / "words.bin")

@@ -17,7 +17,7 @@ DEVICE = Path(__file__).parents[1] / "data" / "device"
 
 def exported(refsim, file: Path, folder: Path) -> list[dict[str, Any]]:
     """The nodes of a graph file, whose form is checked: what Model Explorer's `Graph` and `GraphNode` have."""
-    done = refsim("inspect", file, "--model-explorer", folder / "graph.json")
+    done = refsim(f"inspect {file} --model-explorer {folder}/graph.json")
     assert done.status == 0 and "operator" in done.out  # the table is printed as ever
     content = json.loads((folder / "graph.json").read_text())
     assert content.keys() == {"label", "graphs"} and content["label"] == file.name

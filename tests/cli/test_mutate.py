@@ -41,7 +41,7 @@ def test_two_mutants_end_to_end(refsim) -> None:
 
 @pytest.mark.long
 def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: str) -> None:
-    done = refsim("mutate", "--id", survivor, "--id", "cpu-N7-add")
+    done = refsim(f"mutate --id {survivor} --id cpu-N7-add")
     assert done.status == 1
     assert f"survived: {survivor}\n  refsim mutate --id {survivor}\n" in done.out
     assert "1 of 2 killed; true cause among the first three of 1" in done.out
@@ -49,9 +49,9 @@ def test_a_survivor_is_listed_with_the_line_that_repeats_it(refsim, survivor: st
 
 
 def test_list(refsim) -> None:
-    done = refsim("mutate", "--list", "--json")
+    done = refsim("mutate --list --json")
     assert [row["mutant"] for row in done.json["mutants"]] == list(ALL)
-    text = refsim("mutate", "--list", "--bug", "N7", "-x", "gpu")
+    text = refsim("mutate --list --bug N7 -x gpu")
     assert text.status == 0 and len(text.out.splitlines()) == 2
     assert text.out.splitlines()[1].split() == [
         "gpu-N7-add",
@@ -69,17 +69,17 @@ def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
     only = {name: ALL[name] for name in ("cpu-N7-add", "gpu-N7-add")}
     monkeypatch.setattr(verb, "ALL", only)
     monkeypatch.setattr(run, "missing", lambda place: "no device" if place == "gpu" else None)
-    done = refsim("mutate", "--bug", "N7")
+    done = refsim("mutate --bug N7")
     assert done.status == 0 and "left out: mutants of gpu: no device" in done.out
     assert "1 of 1 killed" in done.out
-    refsim("mutate", "-x", "gpu").refused("no device", status=3)
+    refsim("mutate -x gpu").refused("no device", status=3)
     monkeypatch.delitem(only, "cpu-N7-add")
-    refsim("mutate", "--bug", "N7").refused("mutate: gpu: no device", status=3)
+    refsim("mutate --bug N7").refused("mutate: gpu: no device", status=3)
 
 
 def test_what_needs_torch_names_the_command_that_installs_it(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "find_spec", lambda name: None)
-    refsim("mutate", "--bug", "G5").refused("torch is not installed (pip install 'refsim[torch]')", status=3)
+    refsim("mutate --bug G5").refused("torch is not installed (pip install 'refsim[torch]')", status=3)
 
 
 @pytest.mark.long
@@ -87,15 +87,15 @@ def test_no_change_that_can_run_here_is_no_success(refsim, monkeypatch: pytest.M
     shaders = [row for row in sample.drawn(40, 0) if row[0] == "shaders"]
     monkeypatch.setattr(sample, "drawn", lambda *given: shaders)
     monkeypatch.setattr(run, "missing", lambda place: "no device")
-    refsim("mutate", "--random", len(shaders)).refused("mutate: no device", status=3)
+    refsim("mutate --random", len(shaders)).refused("mutate: no device", status=3)
 
 
 @pytest.mark.long
 def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(record, "record_path", lambda: tmp_path / "mutants.jsonl")
     monkeypatch.setattr(record, "page_path", lambda: tmp_path / "mutants.md")
-    refsim("mutate", "--id", "cpu-N7-add", "--record")
-    refsim("mutate", "--id", "cpu-N5-relu", "--record")
+    refsim("mutate --id cpu-N7-add --record")
+    refsim("mutate --id cpu-N5-relu --record")
     rows = record.read()
     assert list(rows) == [name for name in ALL if name in CHEAP]
     page = (tmp_path / "mutants.md").read_text()
@@ -106,5 +106,5 @@ def test_an_installed_package_says_that_it_needs_a_checkout(
     refsim, monkeypatch: pytest.MonkeyPatch, tmp_path
 ) -> None:
     monkeypatch.setattr(package, "__file__", str(tmp_path / "refsim" / "__init__.py"))
-    refsim("mutate", "--list").refused("needs a checkout of the sources")
-    assert refsim("mutate", "--help").status == 0
+    refsim("mutate --list").refused("needs a checkout of the sources")
+    assert refsim("mutate --help").status == 0

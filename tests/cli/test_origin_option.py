@@ -23,35 +23,35 @@ VALUE = "delegate0_v50"
 )
 def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    done = refsim(verb[0], FILE, *verb[1:], *RECORD)
+    done = refsim(f"{verb[0]} {FILE}", *verb[1:], *RECORD)
     assert done.status == 0
     rows = [line for line in done.out.splitlines() if line.endswith("net.py:15 first.wide")]
     assert len(rows) == 1 and "q8ta_conv2d" in rows[0] and VALUE.partition("_")[2] in rows[0]
-    found = refsim(verb[0], FILE, *verb[1:], *RECORD, "--json").json["origins"]
+    found = refsim(f"{verb[0]} {FILE}", *verb[1:], *RECORD, "--json").json["origins"]
     assert len(found) == 14 and found[VALUE]["module"] == "first.wide"
     (line,) = found[VALUE]["frames"]
     assert line == {"file": "net.py", "line": 15, "function": "forward", "code": "y = self.wide(y)"}
-    assert refsim(verb[0], FILE, *verb[1:], "--json").json["origins"] is None
+    assert refsim(f"{verb[0]} {FILE}", *verb[1:], "--json").json["origins"] is None
 
 
 def test_a_record_that_is_not_there_is_one_of_its_kind(refsim) -> None:
     """net.pte, which is as near, is none."""
-    done = refsim("inspect", FILE, "--origin", NET / "net.pt")
+    done = refsim(f"inspect {FILE} --origin {NET}/net.pt")
     done.refused(f"got no such file; did you mean {NET / 'net.pt2'}?")
-    refsim("inspect", FILE, "--origin", NET / "net.etrecor").refused(f"did you mean {NET / 'net.etrecord'}?")
+    refsim(f"inspect {FILE} --origin {NET}/net.etrecor").refused(f"did you mean {NET / 'net.etrecord'}?")
 
 
 def test_bisect(refsim, tmp_path: Path) -> None:
-    refsim("run", FILE, "--random", "0", "--dump", ".", tmp_path / "dump")
+    refsim(f"run {FILE} --random 0 --dump . {tmp_path}/dump")
     flip(tmp_path / "dump" / f"{VALUE}.bin")
-    done = refsim("bisect", FILE, "--random", "0", "--actual", tmp_path / "dump", *RECORD)
+    done = refsim(f"bisect {FILE} --random 0 --actual {tmp_path}/dump", *RECORD)
     assert done.status == 1 and MADE in done.out
     assert "origin: 14 of 14 operators found" in done.out
 
 
 @pytest.mark.long
 def test_triage(refsim, tmp_path: Path) -> None:
-    assert refsim("expose", FILE, "-o", tmp_path / "e.pte").status == 0
+    assert refsim(f"expose {FILE} -o {tmp_path}/e.pte").status == 0
     made = Runtime((tmp_path / "e.pte").read_bytes()).run(load(FILE).random_inputs(0))
     manifest = json.loads((tmp_path / "e.pte.json").read_text())
     name = f"out{[row['value'] for row in manifest['outputs']].index(VALUE)}"
@@ -71,7 +71,7 @@ def test_triage(refsim, tmp_path: Path) -> None:
 
 
 def test_modules_are_groups_in_model_explorer(refsim, tmp_path: Path) -> None:
-    refsim("inspect", FILE, *RECORD, "--model-explorer", tmp_path / "g.json")
+    refsim(f"inspect {FILE}", *RECORD, "--model-explorer", tmp_path / "g.json")
     (graph,) = json.loads((tmp_path / "g.json").read_text())["graphs"]
     node = next(node for node in graph["nodes"] if node["id"] == VALUE)
     assert node["namespace"] == "delegate 0/first/wide"
@@ -81,5 +81,5 @@ def test_modules_are_groups_in_model_explorer(refsim, tmp_path: Path) -> None:
 
 
 def test_the_record_of_another_program(refsim, models: Path) -> None:
-    refsim("inspect", models / "mixed_ops.pte", *RECORD).refused("none of the operators are in this program")
-    refsim("inspect", FILE, "--origin", FILE).refused("not an ETRecord")
+    refsim(f"inspect {models}/mixed_ops.pte", *RECORD).refused("none of the operators are in this program")
+    refsim(f"inspect {FILE} --origin {FILE}").refused("not an ETRecord")

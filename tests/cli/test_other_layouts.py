@@ -29,10 +29,10 @@ def test_right_values_are_right_in_any_layout(name: str, values, tmp_path: Path,
     (tmp_path / "own.toml").write_text(NCNN)
     given = tmp_path / name if name.endswith(".toml") else name
     raw, back = tmp_path / "a.bin", tmp_path / "b.npy"
-    assert refsim("pack", tmp_path / "a.npy", "-l", given, "-o", raw).status == 0
-    assert refsim("unpack", raw, "-l", given, "-s", "3,8,9,14", "-o", back).status == 0
+    assert refsim(f"pack {tmp_path}/a.npy -l {given} -o {raw}").status == 0
+    assert refsim(f"unpack {raw} -l {given} -s 3,8,9,14 -o {back}").status == 0
     assert np.array_equal(np.load(back), values)
-    done = refsim("replay", CASE, "--actual", raw, "--actual-layout", given, "--json")
+    done = refsim(f"replay {CASE} --actual {raw} --actual-layout {given} --json")
     assert done.status == 0 and done.json["same"] and done.json["report"]["differing"] == 0
     want = tmp_path / "want.bin"
     want.write_bytes(open_case(CASE).expected.raw.tobytes())
@@ -43,19 +43,17 @@ def test_right_values_are_right_in_any_layout(name: str, values, tmp_path: Path,
 def test_bytes_that_fit_another_layout_are_told(values, tmp_path: Path, refsim) -> None:
     raw = tmp_path / "a.bin"
     raw.write_bytes(PackedBuffer.pack(values, "NC4HW4").raw.tobytes())
-    done = refsim("replay", CASE, "--actual", raw, "--search", "0", "--json")
+    done = refsim(f"replay {CASE} --actual {raw} --search 0 --json")
     assert done.status == 1
     assert done.json["report"]["pattern"][0].startswith("these are NC4HW4 bytes")
-    assert (
-        done.json["report"]["causes"][0]["detail"] == "output written as NC4HW4"
-        and done.json["report"]["causes"][0]["exact"]
-    )
+    assert done.json["report"]["causes"][0]["detail"] == "output written as NC4HW4"
+    assert done.json["report"]["causes"][0]["exact"]
 
 
 def test_only_the_layout_of_the_bytes_is_told(values, tmp_path: Path, refsim) -> None:
     raw = tmp_path / "a.bin"
     raw.write_bytes(PackedBuffer.pack(values, "4C").raw.tobytes())
-    done = refsim("replay", CASE, "--actual", raw, "--actual-layout", "NC4HW4", "--search", "0", "--json")
+    done = refsim(f"replay {CASE} --actual {raw} --actual-layout NC4HW4 --search 0 --json")
     told = [line for line in done.json["report"]["pattern"] if line.startswith("these are")]
     assert done.status == 1 and len(told) == 1 and told[0].startswith("these are 4C or")
 

@@ -78,18 +78,18 @@ def test_a_triage_s_folder_names_its_dump(verb, option, refsim, head: str, found
 
 def test_replay_of_a_triage_s_folder_names_the_cases(refsim, head: str, found: Path) -> None:
     for folder in (found, found / "cases"):
-        done = refsim("replay", folder)
+        done = refsim(f"replay {folder}")
         done.refused("a folder of cases; need one of the cases in it")
         assert {words[1] for words in done.hints} == {str(path) for path in (found / "cases").iterdir()}
         assert all(refsim(*words).status == 1 for words in done.hints)
-    done = refsim("replay", found / "dump")
+    done = refsim(f"replay {found}/dump")
     done.refused("a dump, and no case")
     (words,) = done.hints
     assert refsim(filled(words, head)).status == 1
-    done = refsim("replay", found / "dump" / "delegate0_v28.bin")
+    done = refsim(f"replay {found}/dump/delegate0_v28.bin")
     done.refused("not a case; got a file")
     assert done.hints == [words]
-    refsim("replay", found / "pages").refused("not a case; got a folder without case.json")
+    refsim(f"replay {found}/pages").refused("not a case; got a folder without case.json")
     several = refsim(f"replay {found}/cases/delegate0_v28 --actual {found}/dump")
     several.refused(f"a folder; need one raw buffer, such as {found / 'dump'}")
 

@@ -70,9 +70,9 @@ def report_of(content: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.long
 def test_each_door_names_the_bug_first(door: Door, refsim) -> None:
-    right = refsim("replay", CASE, *door(False), "--json")
+    right = refsim(f"replay {CASE}", *door(False), "--json")
     assert right.status == 0, right.err
-    found = refsim("replay", CASE, *door(True), "--json")
+    found = refsim(f"replay {CASE}", *door(True), "--json")
     assert found.status == 1, found.err
     first = report_of(found.json)["causes"][0]
     assert (first["name"], first["exact"]) == ("another tensor's quantization", True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from device.simulated import Runtime
+from saved import arrays
 
 from refsim.core.qmath import NVIDIA, PROFILES
 from refsim.formats import profiles
@@ -44,33 +45,29 @@ def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path,
 
 
 @pytest.mark.long
-def test_bisect_and_triage_allow_what_the_file_allows(
-    saved: Path, models: Path, tmp_path: Path, refsim
-) -> None:
+def test_bisect_and_triage_allow_what_the_file_allows(saved: Path, models, tmp_path: Path, refsim) -> None:
     """A device that converts NaN as this phone does: its quantize is legal under the file, and wrong without."""
     exposed = models.parent / "device" / "linear_head.raw.pte"
     x = np.load(models / "linear_head.io.npz")["in0"].copy()
     x.reshape(-1)[:2] = np.nan
-    np.savez(tmp_path / "in.npz", in0=x)
-    outputs = Runtime(exposed.read_bytes(), Target(OWN)).run([x])
-    np.savez(tmp_path / "out.npz", **{f"out{number}": array for number, array in enumerate(outputs)})
-    found, given = tmp_path / "found", ("-i", tmp_path / "in.npz")
-    device = ("triage", exposed, *given, "--outputs", tmp_path / "out.npz")
-    done = refsim(*device, "--profile", saved, "--json", "-o", found)
+    given, found = arrays(tmp_path / "in.npz", [x], "in"), tmp_path / "found"
+    outputs = arrays(tmp_path / "out.npz", Runtime(exposed.read_bytes(), Target(OWN)).run([x]))
+    device = f"triage {exposed} -i {given} --outputs {outputs} --profile"
+    done = refsim(f"{device} {saved} --json -o {found}")
     assert done.status == 0 and done.json["profile"] == OWN.name
     (legal,) = [node for node in done.json["nodes"] if node["verdict"].startswith("legal")]
     assert shlex.split(legal["reproduce"])[-2:] == ["--profile", f"{found}/profile.json"]
     assert refsim(*shlex.split(legal["reproduce"])[1:]).status == 0
-    assert refsim(*device, "--profile", "nvidia").status == 1
-    dump = ("bisect", models / "linear_head.pte", *given, "--actual", found / "dump", "--json")
-    allowed = refsim(*dump, "--profile", saved)
+    assert refsim(f"{device} nvidia").status == 1
+    dump = f"bisect {models}/linear_head.pte -i {given} --actual {found}/dump"
+    allowed = refsim(f"{dump} --profile {saved} --json")
     assert allowed.json["wrong"] == [] and allowed.json["legal"][0] == legal["value"]
     assert allowed.status == 0 and allowed.json["same"] and allowed.json["report"] is None
     assert len(allowed.json["legal"]) > 1, "what the quantize did reaches those that read it"
-    said = refsim(*dump[:-1], "--profile", saved)
-    assert said.status == 0 and any(line.startswith("right: ") for line in said.out.splitlines())
-    assert f"profile {OWN.name} allows that in each operator" in said.out
-    without = refsim(*dump)
+    said = refsim(f"{dump} --profile {saved}").out
+    assert any(line.startswith("right: ") for line in said.splitlines())
+    assert f"profile {OWN.name} allows that in each operator" in said
+    without = refsim(f"{dump} --json")
     assert without.json["wrong"] == [legal["value"]] and without.status == 1 and without.json["legal"] == []
 
 
@@ -78,9 +75,9 @@ def test_bisect_and_triage_allow_what_the_file_allows(
 def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:
     swept = refsim(f"sweep q8ta_add -n 3 --workers 0 --scheduler none --profile {saved} --json")
     assert swept.status == 0 and swept.json["profiles"] == [OWN.name]
-    verified = refsim("golden", "verify", CASE, "--profile", saved, "--json")
+    verified = refsim(f"golden verify {CASE} --profile {saved} --json")
     assert verified.status == 0 and verified.json["executors"]["cpu"]["same"]
-    refsim("sweep", "q8ta_add", "--profile", saved, "--profile", saved).refused("two of one name")
+    refsim(f"sweep q8ta_add --profile {saved} --profile {saved}").refused("two of one name")
 
 
 def test_a_case_keeps_a_profile_that_has_no_name_here(tmp_path: Path) -> None:
@@ -96,21 +93,18 @@ def test_families_say_what_measured_them() -> None:
     found = profiles.families()
     assert [name for name, row in found.items() if row.profile] == list(PROFILES)
     for row in found.values():
-        fields = {"contract", "tie", "flush_denormals", "convert"}
-        assert set(row.sources) == (fields if row.profile else set()) and bool(row.missing) == (
-            row.profile is None
-        )
+        wanted = {"contract", "tie", "flush_denormals", "convert"} if row.profile else set()
+        assert set(row.sources) == wanted and bool(row.missing) == (row.profile is None)
 
 
-@pytest.mark.parametrize("verb", [("run",), ("bisect", "--actual", "x"), ("triage", "--outputs", "x")])
-def test_a_family_that_nobody_measured_says_so(verb: tuple[str, ...], models: Path, refsim) -> None:
-    given = (*verb, models / "linear_head.pte", "--random", 0, "--profile", "mali")
-    refsim(*given).refused("not measured: no recording and no probe of such a device is at hand; got 'mali'")
+@pytest.mark.parametrize("verb", ["run", "bisect --actual x", "triage --outputs x"])
+def test_a_family_that_nobody_measured_says_so(verb: str, models: Path, refsim) -> None:
+    refused = refsim(f"{verb} {models}/linear_head.pte --random 0 --profile mali")
+    refused.refused("not measured: no recording and no probe of such a device is at hand; got 'mali'")
 
 
 def test_a_file_runs_a_model(saved: Path, models: Path, refsim) -> None:
-    assert refsim("run", models / "linear_head.pte", "--random", 0, "--profile", saved).status == 0
-    (saved.parent / "bad.json").write_text("{}")
-    refsim("run", models / "linear_head.pte", "--random", 0, "--profile", saved.parent / "bad.json").refused(
-        "not a profile of this schema"
-    )
+    line = f"run {models}/linear_head.pte --random 0 --profile"
+    assert refsim(f"{line} {saved}").status == 0
+    saved.write_text("{}")
+    refsim(f"{line} {saved}").refused("not a profile of this schema")

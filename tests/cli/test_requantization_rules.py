@@ -51,7 +51,7 @@ def kernel(bug: str = "") -> np.ndarray:
 def replay(refsim: Any, path: Path, values: np.ndarray, *more: str, search: int = 0) -> Any:
     path.write_bytes(fours(values))
     given = ("--actual", path, "--actual-layout", "NC4HW4", "--search", str(search))
-    return refsim("replay", CASE, *given, "--json", *more)
+    return refsim(f"replay {CASE}", *given, "--json", *more)
 
 
 def test_a_right_kernel_is_right_by_its_own_rule(tmp_path: Path, refsim) -> None:

@@ -7,9 +7,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
-from test_mentioned_commands import commands
+from saved import contents, flip, with_a_wrong_byte
+from verbs import commands
 
 from refsim.cli import main
 from refsim.cli.kit import program
@@ -21,43 +21,36 @@ DATA = Path(__file__).parents[1] / "data"
 DEVICE, MODELS = DATA / "device", DATA / "models"
 
 #: Of each verb that makes something new: a command with OUT where that is named.
+RAW, HEAD = DEVICE / "linear_head.raw", MODELS / "linear_head.io.npz"
 MAKING = {
-    "collect": ["collect", DEVICE / "linear_head.raw.pte", DEVICE / "linear_head.raw.npz", "-o", "OUT"],
-    "extract": ["extract", MODELS / "mixed_ops.pte", "-n", "0:7", "--random", "0", "--output=OUT"],
-    "golden export": ["golden", "export", "q8ta_relu", "--size", "small", "--pte", "OUT"],
-    "probe": ["probe", "--pte", "OUT"],
-    "sweep": [
-        "sweep", "q8ta_relu", "-n", "2", "-x", "cpu:emulated", "--workers", "0", "--scheduler", "none", "--db",
-        "OUT.sqlite",
-    ],
-    "triage": [
-        "triage", DEVICE / "linear_head.raw.pte", "-i", MODELS / "linear_head.io.npz", "--outputs",
-        DEVICE / "linear_head.raw.npz", "-oOUT",
-    ],
-}  # fmt: skip
+    "collect": f"collect {RAW}.pte {RAW}.npz -o OUT",
+    "extract": f"extract {MODELS}/mixed_ops.pte -n 0:7 --random 0 --output=OUT",
+    "golden export": "golden export q8ta_relu --size small --pte OUT",
+    "probe": "probe --pte OUT",
+    "sweep": "sweep q8ta_relu -n 2 -x cpu:emulated --workers 0 --scheduler none --db OUT.sqlite",
+    "triage": f"triage {RAW}.pte -i {HEAD} --outputs {RAW}.npz -oOUT",
+}
 
 
 def test_the_table_has_every_verb_that_makes_something_new() -> None:
-    found = {
-        name for name, made in commands(program.root) if any(isinstance(p.type, New) for p in made.params)
-    }
-    assert found == set(MAKING)
+    made = {name for name, verb in commands() if any(isinstance(one.type, New) for one in verb.params)}
+    assert made == set(MAKING)
 
 
 @pytest.mark.parametrize("verb", MAKING)
 def test_what_a_verb_made_gets_a_free_name(verb: str, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
     """Each is run, then as its line says, then as that one's line says; nothing that was there changes."""
     monkeypatch.chdir(tmp_path)
-    words = [str(word).replace("OUT", "made") for word in MAKING[verb]]
+    words = MAKING[verb].replace("OUT", "made").split()
     first = "made.sqlite" if verb == "sweep" else "made"
-    names = [first, first.replace("made", "made-2"), first.replace("made", "made-3")]
+    names = [first.replace("made", name) for name in ("made", "made-2", "made-3")]
     for number, name in enumerate(names):
         assert not (tmp_path / name).exists()
-        before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+        before = contents(tmp_path)
         document = Document()
         assert program._run(words, document) == 0
         assert (tmp_path / name).exists() and len(list(tmp_path.iterdir())) == number + 1
-        assert all(path.read_bytes() == data for path, data in before.items())
+        assert before.items() <= contents(tmp_path).items()
         refsim(*words).refused("already exists")
         _, *words = shlex.split(program.rerun(words, document.made).removeprefix("rerun: "))
     assert names[-1].replace("-3", "-4") in " ".join(words)
@@ -94,10 +87,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "refused.pte": DATA / "heads" / "int8_head.pte",
     }.items():  # fmt: skip
         shutil.copy(source, folder / name)
-    outputs = dict(np.load(DEVICE / "linear_head.raw.npz"))
-    outputs["out4"] = outputs["out4"].copy()
-    outputs["out4"].view(np.uint8)[0] ^= 0x7F
-    np.savez(folder / "outputs.npz", **outputs)
+    with_a_wrong_byte(Path(f"{RAW}.npz"), "out4", folder / "outputs.npz")
     (folder / "empty").mkdir()
     (folder / "good.bin").write_bytes(bytes(128))
     (folder / "bad.bin").write_bytes(bytes([1] * 128))
@@ -105,11 +95,7 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.chdir(folder)
         assert main(["run", "model.pte", "-i", "in.npz", "--dump", "q8ta", "wrong"]) == 0
         assert main(["extract", "model.pte", "-n", "delegate0_v38", "-i", "in.npz", "-o", "case"]) == 0
-    dumped = folder / "wrong" / "delegate0_v38.bin"
-    data = bytearray(dumped.read_bytes())
-    data[7] ^= 1
-    dumped.write_bytes(data)
-    shutil.copy(dumped, folder / "actual.bin")
+    shutil.copy(flip(folder / "wrong" / "delegate0_v38.bin", 7), folder / "actual.bin")
     return folder
 
 

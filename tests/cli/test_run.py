@@ -59,7 +59,7 @@ def test_dump_is_read_back_and_a_changed_byte_is_found(tmp_path: Path, refsim) -
     assert done.err == f"rerun: refsim {RUN} --golden {tmp_path}/dump\n"
     assert refsim(f"{RUN} --dump q8ta {tmp_path}/every").status == 0
     assert refsim(f"{RUN} --golden {tmp_path}/every").status == 0
-    assert refsim(RUN, "--dump", "^[^ ]+ et_vk.q8ta_relu", tmp_path / "one").status == 0
+    assert refsim(f"{RUN} --dump", "^[^ ]+ et_vk.q8ta_relu", tmp_path / "one").status == 0
     assert len(list((tmp_path / "one").glob("*.bin"))) == 1
 
 
@@ -144,7 +144,7 @@ def test_kept_buffers_are_said_to_cost_steps(refsim, tmp_path: Path) -> None:
     golden = refsim(f"{MOBILE} --golden {MODELS}/mobilenet_v2_035_96.dump.zip").out
     said = "cpu: 172 operators in 172 steps; 99 buffers were kept, and their operators ran alone"
     assert said in golden.splitlines()
-    dump = refsim(MOBILE, "--dump", "v235 ", tmp_path)
+    dump = refsim(f"{MOBILE} --dump", "v235 ", tmp_path)
     steps = 69 if cpu().isa.lookup else 102
     assert f"cpu: 172 operators in {steps} steps; 1 buffer was kept, and its operator ran alone" in dump.out
 
@@ -193,7 +193,7 @@ def test_plans_are_run_as_users_run_them_too(wrong: bool, refsim, tmp_path: Path
         f"run {given} --dump q8ta {tmp_path}/dumps",
         f"compare {given} -x cpu -x cpu:emulated",  # the other prepares no graphs
     ):
-        done = refsim(line, "--json")
+        done = refsim(f"{line} --json")
         assert (done.status, done.json["unwatched"]) == (int(wrong), {"cpu": ["out0"] if wrong else []})
         assert not (wrong and done.json["same"])
     assert refsim(f"run {given} --json").json["unwatched"] == {}

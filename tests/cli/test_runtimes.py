@@ -7,9 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from saved import arrays, flip
+
+from refsim.check.runtime import runtime
+from refsim.exec.model import load
+from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
-WEBGPU = ("--runtime", "webgpu")
+WEBGPU = "--runtime webgpu"
 
 
 @pytest.fixture
@@ -18,96 +23,84 @@ def files(tmp_path: Path) -> Path:
     with zipfile.ZipFile(DATA / "webgpu" / "recordings.zip") as held:
         for name in ("x_res.pte", "in0.npy", "out0.npy"):
             (tmp_path / name).write_bytes(held.read(f"x_res/{name}"))
-    for name in ("in0", "out0"):
-        np.savez(tmp_path / f"{name}.npz", **{name: np.load(tmp_path / f"{name}.npy")})
+    for name in ("in", "out"):
+        arrays(tmp_path / f"{name}0.npz", [np.load(tmp_path / f"{name}0.npy")], name)
     return tmp_path
 
 
-def test_run_gives_the_recorded_output(files: Path, refsim) -> None:
-    args = (files / "x_res.pte", "-i", files / "in0.npz", "--expect", files / "out0.npz")
-    assert refsim("run", *args, *WEBGPU).status == 0
-    assert refsim("run", *args).status == 1
+@pytest.fixture
+def given(files: Path) -> str:
+    return f"{files}/x_res.pte -i {files}/in0.npz"
+
+
+def test_run_gives_the_recorded_output(files: Path, given: str, refsim) -> None:
+    line = f"run {given} --expect {files}/out0.npz"
+    assert refsim(f"{line} {WEBGPU}").status == 0
+    assert refsim(line).status == 1
 
 
 def test_run_refuses_what_the_runtime_refuses(models: Path, refsim) -> None:
-    done = refsim("run", models / "mixed_ops.pte", "--random", 0, *WEBGPU)
+    done = refsim(f"run {models}/mixed_ops.pte --random 0 {WEBGPU}")
     done.refused("the runtime webgpu does not load it; got q8ta_conv2d: only activation='none' supported")
 
 
-def test_compare_two_runtimes(files: Path, refsim) -> None:
-    args = (files / "x_res.pte", "-i", files / "in0.npz", "--runtime", "2026-08", *WEBGPU)
-    found = refsim("compare", *args, "--json").json
+def test_compare_two_runtimes(given: str, refsim) -> None:
+    line = f"compare {given} --runtime 2026-08 {WEBGPU}"
+    found = refsim(f"{line} --json").json
     differing = {row["operator"]: row for row in found["values"] if row["different"]}
     assert list(differing) == ["q8ta_add", "q8ta_dequantize"] and not found["same"]
     assert [row["alone"] > 0 for row in differing.values()] == [True, False]
     assert found["outputs"] == [differing["q8ta_dequantize"]["value"]]
     assert "alpha is 1, stored as an integer" in differing["q8ta_add"]["why"][0]
-    text = refsim("compare", *args)
+    text = refsim(line)
     assert text.status == 1 and "why webgpu: alpha is 1" in text.out
+    assert refsim(f"compare {given} {WEBGPU} -x cpu -x cpu:emulated").status == 0
 
 
 def test_compare_shows_which_buffers_a_release_changes(refsim) -> None:
-    args = (DATA / "dynamic" / "batch_conv.pte", "--random", 0, "--runtime", "2026-08", "--runtime", "main")
-    found = refsim("compare", *args, "--json").json
-    (row,) = [row for row in found["values"] if row["different"]]
+    line = f"compare {DATA}/dynamic/batch_conv.pte --random 0 --runtime 2026-08 --runtime main --json"
+    (row,) = [row for row in refsim(line).json["values"] if row["different"]]
     assert row["operator"] == "q8ta_conv2d" and row["different"] == row["elements"] * 3 // 4
     assert row["why"][0].startswith("2026-08: upstream's kernel computes batch 0 only")
 
 
-def test_compare_wants_two_executors_or_two_runtimes(files: Path, refsim) -> None:
-    file = (files / "x_res.pte", "-i", files / "in0.npz")
-    refsim("compare", *file, *WEBGPU, *WEBGPU).refused("two runtimes are compared")
-    args = ("--runtime", "main", *WEBGPU, "-x", "cpu", "-x", "cpu:emulated")
-    refsim("compare", *file, *args).refused("two executors or two runtimes")
-    assert refsim("compare", *file, *WEBGPU, "-x", "cpu", "-x", "cpu:emulated").status == 0
-
-
 def test_mend_stores_an_alpha_as_a_double(files: Path, refsim) -> None:
-    mended = files / "mended.pte"
-    done = refsim("mend", files / "x_res.pte", "-o", mended)
+    done = refsim(f"mend {files}/x_res.pte -o {files}/mended.pte")
     assert done.status == 0 and "et_vk.q8ta_add.default" in done.out and "1 scalar stored" in done.out
-    (row,) = refsim("mend", files / "x_res.pte", "-o", files / "again.pte", "--json").json["mended"]
+    (row,) = refsim(f"mend {files}/x_res.pte -o {files}/again.pte --json").json["mended"]
     assert (row["argument"], row["was"], row["now"]) == ("alpha", "1", "1.0")
-    both = ("-i", files / "in0.npz", "--runtime", "2026-08", *WEBGPU)
-    assert refsim("compare", mended, *both).status == 0
-    refsim("mend", mended, "-o", mended).refused("need another name")
+    line = f"compare {files}/mended.pte -i {files}/in0.npz --runtime 2026-08 {WEBGPU}"
+    assert refsim(line).status == 0
 
 
-def test_bisect_names_the_operator_of_a_dump(files: Path, refsim) -> None:
-    file = (files / "x_res.pte", "-i", files / "in0.npz")
+def test_bisect_names_the_operator_of_a_dump(files: Path, given: str, refsim) -> None:
     dumps = files / "dumps"
-    refsim("run", *file, *WEBGPU, "--dump", ".", dumps)
-    assert refsim("bisect", *file, *WEBGPU, "--actual", dumps).status == 0
-    right = refsim("bisect", *file, *WEBGPU, "--actual", dumps, "--json").json
-    node = next(row for row in right["nodes"] if row["operator"] == "q8ta_add")
-    raw = dumps / f"{node['value']}.bin"
-    raw.write_bytes(bytes([raw.read_bytes()[0] ^ 3]) + raw.read_bytes()[1:])
-    wrong = refsim("bisect", *file, *WEBGPU, "--actual", dumps, "--json")
+    refsim(f"run {given} {WEBGPU} --dump . {dumps}")
+    line = f"bisect {given} {WEBGPU} --actual {dumps} --json"
+    right = refsim(line)
+    (node,) = (row for row in right.json["nodes"] if row["operator"] == "q8ta_add")
+    assert right.status == 0
+    flip(dumps / f"{node['value']}.bin", mask=3)
+    wrong = refsim(line)
     assert wrong.status == 1 and wrong.json["wrong"] == [node["value"]]
     (place,) = wrong.json["report"]["differences"]
     assert place["invocation"] == [0, 0, 0]
 
 
 @pytest.mark.long
-def test_triage_of_values_from_the_runtime(files: Path, refsim) -> None:
-    file, exposed = files / "x_res.pte", files / "exposed.pte"
-    assert refsim("expose", file, "-o", exposed, "--as", "values").status == 0
-    assert refsim("check", exposed, *WEBGPU).out.count("error ") == 0
-    from refsim.check.runtime import runtime
-    from refsim.exec.model import load
-    from refsim.ops.base.target import Target
-
+def test_triage_of_values_from_the_runtime(files: Path, given: str, refsim) -> None:
+    exposed, outputs, dump = files / "exposed.pte", files / "outputs.npz", files / "dump"
+    assert refsim(f"expose {files}/x_res.pte -o {exposed} --as values").status == 0
+    assert refsim(f"check {exposed} {WEBGPU}").out.count("error ") == 0
     device = load(exposed, Target(runtime=runtime("webgpu").behaviour), runs=False)
-    outputs = device.run([np.load(files / "in0.npy")])
-    np.savez(files / "outputs.npz", **{f"out{n}": array for n, array in enumerate(outputs)})
-    args = (exposed, "-i", files / "in0.npz", "--outputs", files / "outputs.npz", "--json")
-    assert refsim("triage", *args, *WEBGPU).json["same"]
-    dump = files / "dump"
-    collected = refsim("collect", exposed, files / "outputs.npz", "-o", dump, *WEBGPU, "--json").json
+    arrays(outputs, device.run([np.load(files / "in0.npy")]))
+    line = f"triage {exposed} -i {files}/in0.npz --outputs {outputs} --json"
+    assert refsim(f"{line} {WEBGPU}").json["same"]
+    collected = refsim(f"collect {exposed} {outputs} -o {dump} {WEBGPU} --json").json
     assert collected["runtime"] == "webgpu"
     assert {row["layout"] for row in collected["values"] if row["dtype"] == "int8"} == {"NCHW"}
-    assert refsim("bisect", file, "-i", files / "in0.npz", "--actual", dump, *WEBGPU).status == 0
-    assert not refsim("triage", *args).json["same"]
+    assert refsim(f"bisect {given} --actual {dump} {WEBGPU}").status == 0
+    assert not refsim(line).json["same"]
 
 
 def test_a_smaller_shape_gives_what_the_runtime_leaves(tmp_path: Path, refsim) -> None:
@@ -116,13 +109,13 @@ def test_a_smaller_shape_gives_what_the_runtime_leaves(tmp_path: Path, refsim) -
     for count in (4, 2):
         np.savez(tmp_path / f"{count}.npz", in0=rng.uniform(-1, 1, (count, 8, 8, 8)).astype(np.float32))
     four, two = (tmp_path / f"{count}.npz" for count in (4, 2))
-    refsim("run", file, "-i", two, "-o", tmp_path / "out.npz", *WEBGPU)
+    refsim(f"run {file} -i {two} -o {tmp_path}/out.npz {WEBGPU}")
     with np.load(tmp_path / "out.npz") as held:
         assert held["out0"].shape == (4, 8, 8, 8)
-    runs = refsim("run", file, "--sequence", four, two, *WEBGPU, "--json").json["sequence"]
+    runs = refsim(f"run {file} --sequence {four} {two} {WEBGPU} --json").json["sequence"]
     assert [run["outputs"][0]["stale"] for run in runs] == [0, 2 * 8 * 8 * 8]
     assert not runs[1]["as_alone"]
-    found = refsim("compare", file, "-i", two, "--runtime", "2026-08", *WEBGPU, "--json").json
+    found = refsim(f"compare {file} -i {two} --runtime 2026-08 {WEBGPU} --json").json
     last = found["values"][-1]
     assert last["elements"] == 4 * 8 * 8 * 8 and last["different"] == 2 * 8 * 8 * 8
     assert any(why.startswith("webgpu: the runtime does not resize it") for why in last["why"])

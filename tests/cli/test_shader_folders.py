@@ -88,7 +88,7 @@ def test_one_of_refsims_own_modules_among_others_is_named(folder: Path, refsim) 
 
 
 def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
-    content = refsim("shaders", folder, "q8ta_add", "--count", "12", "--json").json
+    content = refsim(f"shaders {folder} q8ta_add --count 12 --json").json
     assert content["same"] is True and content["verb"] == "shaders"
     assert content["known"]["alpha"]["cases"] >= 5 and "ignores alpha" in content["known"]["alpha"]["what"]
     counts = content["operators"]["q8ta_add"]
@@ -107,10 +107,10 @@ def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, 
 
 @pytest.mark.long
 def test_each_variant_runs(folder: Path, refsim) -> None:
-    done = refsim("shaders", folder, "q8ta_linear", "--count", "4", "-v")
+    done = refsim(f"shaders {folder} q8ta_linear --count 4 -v")
     assert done.status == 0 and f"the same with spv:{folder}@fallback" in done.out
     assert [line.split()[-1] for line in done.out.splitlines()[-2:]] == ["yes", "later"]
-    content = refsim("shaders", folder, "q8ta_quantize", "--images", "--count", "4", "--json").json
+    content = refsim(f"shaders {folder} q8ta_quantize --images --count 4 --json").json
     runs = {row["module"]: row["runs"] for row in content["modules"]}
     assert runs["q8ta_quantize_texture3d_float"] == "yes" and content["executor"].endswith("@images")
     assert runs["q8ta_quantize_buffer_float"] == "yes"  # for tensors of more than four dims
@@ -123,7 +123,7 @@ def test_what_is_odd_about_a_folder(folder: Path, refsim) -> None:
     (folder / "pack_q8_linear_weight_unsigned_buffer.spv").rename(folder / other)
     (folder / "q8ta_clone.spv").write_bytes((folder / "q8ta_clone.spv").read_bytes()[:-8])
     (folder / "conv1d_something.spv").write_bytes(b"")
-    done = refsim("shaders", folder, "--case", "q8ta_add/0000", "-v")
+    done = refsim(f"shaders {folder} --case q8ta_add/0000 -v")
     assert "unknown: q8ta_relu_bufer.spv, did you mean q8ta_relu_buffer.spv?" in done.out
     assert other not in done.out
     assert "2 other modules of operators that refsim has no reference for" in done.out
@@ -136,9 +136,9 @@ def test_what_is_odd_about_a_folder(folder: Path, refsim) -> None:
 
 
 def test_cases_by_pattern(folder: Path, refsim) -> None:
-    content = refsim("shaders", folder, "q8ta_relu", "--case", "upstream/*_q8ta_relu_*", "--json").json
+    content = refsim(f"shaders {folder} q8ta_relu --case", "upstream/*_q8ta_relu_*", "--json").json
     assert content["cases"] == 26 and content["operators"] == {"q8ta_relu": {"same": 26}}
-    content = refsim("shaders", folder, "q8ta_relu", "--case", "q8ta_relu/000?", "--json").json
+    content = refsim(f"shaders {folder} q8ta_relu --case", "q8ta_relu/000?", "--json").json
     assert content["cases"] == 10
 
 
@@ -199,7 +199,7 @@ def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, 
     """One line, with one thing found and one needed."""
     (tmp_path / f"{RELU}.spv").write_bytes(b"")
     said = f"{RELU}.spv: not SPIR-V; got 0 bytes, need "
-    alone = refsim("shaders", tmp_path)
+    alone = refsim(f"shaders {tmp_path}")
     alone.refused(f"no module of a kernel that refsim knows: {said}")
     shutil.copy(next(build.BINARIES.glob("q8ta_add*.spv")), tmp_path)
     beside = refsim(f"shaders {tmp_path} q8ta_relu")
@@ -215,7 +215,7 @@ def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, 
 @pytest.mark.search(1)
 def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, refsim) -> None:
     put(folder, CONV, BINARY)
-    done = refsim("shaders", folder, "--html", tmp_path / "page.html")
+    done = refsim(f"shaders {folder} --html {tmp_path}/page.html")
     assert done.status == 1 and done.err.startswith("rerun: refsim shaders")
     lines = [line.strip() for line in done.out.splitlines()]
     assert lines[-1] == f"wrote {tmp_path / 'page.html'}"
@@ -235,7 +235,7 @@ def test_a_wrong_module_is_met_in_the_first_cases(folder: Path, tmp_path: Path, 
 @pytest.mark.search(2)
 def test_the_same_as_json(folder: Path, refsim) -> None:
     put(folder, CONV, BINARY)
-    done = refsim("shaders", folder, "q8ta_conv2d_general", "--json", "--limit", "2")
+    done = refsim(f"shaders {folder} q8ta_conv2d_general --json --limit 2")
     content = done.json
     assert done.status == 1 and content["same"] is False and len(content["bad"]) == 1
     (wrong,) = content["wrong"]
@@ -245,9 +245,8 @@ def test_the_same_as_json(folder: Path, refsim) -> None:
     assert (kernel["operator"], kernel["wrong"]) == ("q8ta_conv2d_general", len(wrong["cases"]))
     assert wrong["lines"][0]["place"].startswith("q8ta_conv2d.comp:")
     difference = wrong["report"]["differences"][0]
-    assert len(wrong["report"]["differences"]) == 2 and {"word", "lane", "workgroup", "invocation"} <= set(
-        difference
-    )
+    assert len(wrong["report"]["differences"]) == 2
+    assert {"word", "lane", "workgroup", "invocation"} <= set(difference)
 
 
 @pytest.mark.long
@@ -303,7 +302,7 @@ def test_sanitizers_on_right_modules(folder: Path, refsim) -> None:
     assert done.status == 0 and ", 6 sanitized; " in done.out
     content = refsim(f"{arguments} --json").json
     assert (content["unsafe"], content["notes"], content["sanitized"]) == ([], [], 6)
-    assert refsim("shaders", folder, "--repeats", "3").status == 2
+    assert refsim(f"shaders {folder} --repeats 3").status == 2
 
 
 @pytest.mark.long
@@ -345,7 +344,7 @@ def test_what_is_harmless_is_a_note(folder: Path, tmp_path: Path, refsim) -> Non
 def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refsim) -> None:
     """Without being asked: it is looked at once more."""
     put(folder, *hidden("conv-past-the-end", tmp_path))
-    done = refsim("shaders", folder, "q8ta_conv2d_general", "--variant", "base")
+    done = refsim(f"shaders {folder} q8ta_conv2d_general --variant base")
     assert done.status == 1
     assert "  write out of bounds: q8ta_conv2d_float writes behind the buffer of out" in done.out
     assert "binding 0 (out), word " in done.out and ", workgroup (" in done.out

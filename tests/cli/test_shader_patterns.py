@@ -53,12 +53,11 @@ def test_what_is_said_of_a_pattern(pattern: str, operator: str, said: str) -> No
 @pytest.mark.long
 @pytest.mark.usefixtures("device")
 def test_a_variant_without_a_case_is_not_right(refsim) -> None:
-    done = refsim("shaders", build.BINARIES, "q8ta_conv2d_pw", "--case", "upstream/*_N2_*")
-    assert (
-        done.status == 0 and "right: 1 same; 1 case of 1 operator" in done.out and "right: ;" not in done.out
-    )
+    done = refsim(f"shaders {build.BINARIES} q8ta_conv2d_pw --case", "upstream/*_N2_*")
+    assert done.status == 0 and "right: 1 same; 1 case of 1 operator" in done.out
+    assert "right: ;" not in done.out
     assert done.out.count("nothing ran: no case of q8ta_conv2d_pw that 'upstream/*_N2_*' fits") == 2
-    content = refsim("shaders", build.BINARIES, "q8ta_conv2d_pw", "--case", "upstream/*_N2_*", "--json").json
+    content = refsim(f"shaders {build.BINARIES} q8ta_conv2d_pw --case", "upstream/*_N2_*", "--json").json
     assert [(row["cases"], row["same"]) for row in content["variants"]] == [(0, False)] * 2
     assert content["same"] is True and content["cases"] == 1
 
@@ -66,7 +65,7 @@ def test_a_variant_without_a_case_is_not_right(refsim) -> None:
 @pytest.mark.usefixtures("device")
 def test_nothing_ran_at_all(refsim) -> None:
     """The folder's kernel takes other layouts, so that the only case of the pattern is skipped."""
-    done = refsim("shaders", OWN, "q8ta_conv2d_pw", "--case", "upstream/*_4W4C_4C", "--json")
+    done = refsim(f"shaders {OWN} q8ta_conv2d_pw --case", "upstream/*_4W4C_4C", "--json")
     assert done.status == 2 and "no case ran" in done.err
 
 
@@ -76,5 +75,5 @@ def test_wrong_cases_without_a_common_cause(refsim, tmp_path: Path) -> None:
     shutil.copytree(OWN, tmp_path / "own")
     table = tmp_path / "own" / "refsim.toml"
     table.write_text(table.read_text().replace('"o i/4 i%4"', '"o i"'))
-    done = refsim("shaders", tmp_path / "own", "q8ta_conv2d_pw", "--count", "3")
+    done = refsim(f"shaders {tmp_path}/own q8ta_conv2d_pw --count 3")
     assert done.status == 1 and re.search(r"^0 of \d+ +no known cause fits$", done.out, re.M)

@@ -21,7 +21,7 @@ BUG = example.EXAMPLES["repairable"]
 def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_path: Path) -> None:
     put(folder, BUG.module, example.binary("repairable"))
     patch = tmp_path / "fixed.spv"
-    done = refsim("shaders", folder, BUG.op, "--count", "8", "--repair", "--patch", patch, "--json")
+    done = refsim(f"shaders {folder} {BUG.op} --count 8 --repair --patch {patch} --json")
     assert done.status == 1
     (found,) = json.loads(done.out)["repair"]
     assert found["operator"] == BUG.op and found["modules"] == [BUG.module]
@@ -30,7 +30,7 @@ def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_pa
     assert first["source"].startswith("for (uint k4") and first["cases"] > 8 and first["copies"] == 1
     assert tool() is None or refused(patch.read_bytes()) is None
     put(folder, BUG.module, patch)
-    done = refsim("shaders", folder, BUG.op, "--count", "8")
+    done = refsim(f"shaders {folder} {BUG.op} --count 8")
     assert done.status == 0, done.out
 
 
@@ -38,7 +38,7 @@ def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_pa
 def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
     """The one bug of the other example takes more than one edit."""
     put(folder, example.BUG.module, example.BINARY)
-    done = refsim("shaders", folder, example.BUG.op, "--count", "8", "--repair", "--seconds", "1")
+    done = refsim(f"shaders {folder} {example.BUG.op} --count 8 --repair --seconds 1")
     assert done.status == 1 and "no repair: none of the single edits" in done.out
     assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
 
@@ -48,7 +48,7 @@ def test_kernels_of_a_description(refsim, tmp_path: Path) -> None:
     """The wrong twin takes the zero point of the other input (tests/modules/own)."""
     page = tmp_path / "page.html"
     wrong = Path(own.__file__).parent / "wrong"
-    done = refsim("shaders", wrong, "q8ta_add", "--repair", "--json", "--html", page)
+    done = refsim(f"shaders {wrong} q8ta_add --repair --json --html {page}")
     assert done.status == 1
     (found,) = json.loads(done.out)["repair"]
     first = found["repairs"][0]

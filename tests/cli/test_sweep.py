@@ -84,7 +84,7 @@ def test_every_operator_on_both_executors(refsim) -> None:
 @pytest.mark.long
 def test_threads_and_instruction_sets_in_processes(refsim) -> None:
     arguments = ("-x", "cpu", "--threads", "1,2", "--isa", "portable", "-n", 12, "--profile", "lavapipe")
-    done = refsim("sweep", UNARY.name, *arguments, "--workers", 1, "--scheduler", "none")
+    done = refsim(f"sweep {UNARY.name}", *arguments, "--workers", 1, "--scheduler", "none")
     assert done.status == 0, done.err
     rows = [line.split() for line in done.out.splitlines()]
     assert [UNARY.name, "cpu", "isa=portable", "12", "12"] in [row[:5] for row in rows]
@@ -98,7 +98,7 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
     old = folder / "of-yesterday"
     old.mkdir(parents=True)
     (old / "case.json").write_text("{}")
-    done = refsim("sweep", CONV.name, "-n", 40, "--workers", 0, "--failures", folder, "--json")
+    done = refsim(f"sweep {CONV.name} -n 40 --workers 0 --failures {folder} --json")
     assert f"{folder} also has 1 older case" in done.err
     shutil.rmtree(old)
     assert done.status == 1 and not done.json["same"]
@@ -109,7 +109,7 @@ def test_a_failure_is_small_and_can_be_replayed(refsim, monkeypatch, tmp_path: P
     assert stored.expected.desc.shape == (1, 7, 1, 1)
     assert stored.bound.call.descs["x"].shape == (1, 1, 1, 1)
     assert stored.bound.case.params["activation"] == "none"
-    assert refsim("replay", first["folder"], "-x", "cpu,cpu:emulated").status == 0
+    assert refsim(f"replay {first['folder']} -x cpu,cpu:emulated").status == 0
     drawn = OPS[first["operator"]].sample(Rng(first["seed"]))
     assert drawn.op == stored.bound.case.op
 
@@ -162,8 +162,8 @@ def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, 
 
 def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runs, "find_spec", lambda name: None)
-    refsim("sweep", "--scheduler", "local").refused("pip install 'refsim[sweep]'", status=3)
-    assert refsim("sweep", UNARY.name, "-n", 3, "--workers", 1).status == 0
+    refsim("sweep --scheduler local").refused("pip install 'refsim[sweep]'", status=3)
+    assert refsim(f"sweep {UNARY.name} -n 3 --workers 1").status == 0
 
 
 def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> None:
@@ -228,4 +228,4 @@ def test_a_bare_sweep_says_what_it_will_do(refsim, monkeypatch: pytest.MonkeyPat
     ran: list[int] = []
     monkeypatch.setattr(verb, "_sweep", lambda plan, *rest: ran.append(plan.total))
     assert refsim("sweep").err.startswith("sweep: 10000 random configurations of all operators")
-    assert not refsim("sweep", UNARY.name).err.startswith("sweep: ") and ran == [10_000, 10_000]
+    assert not refsim(f"sweep {UNARY.name}").err.startswith("sweep: ") and ran == [10_000, 10_000]

@@ -52,7 +52,7 @@ def grouped(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def dump(refsim, file: Path, target: str, folder: Path) -> Path:
-    assert refsim("run", file, "--random", 1, "--target", target, "--dump", ".", folder).status == 0
+    assert refsim(f"run {file} --random 1 --target {target} --dump . {folder}").status == 0
     return folder
 
 
@@ -61,9 +61,8 @@ def test_the_table() -> None:
     assert {"desktop", "adreno", "mali"} <= rows.keys() and next(iter(rows)) == "desktop"
     assert {name for name, row in rows.items() if row.mali} == {"mali"}
     assert {row.profile.name for row in rows.values() if row.profile} == PROFILES.keys() - {"canonical"}
-    assert [row.name for row in distinct()] == ["desktop", "mali"] and named(
-        "nvidia"
-    ).target().profile == NVIDIA
+    assert [row.name for row in distinct()] == ["desktop", "mali"]
+    assert named("nvidia").target().profile == NVIDIA
 
 
 def test_layouts_and_kernels_follow_the_target(grouped: Path, refsim) -> None:
@@ -84,7 +83,7 @@ def test_a_case_keeps_the_target(grouped: Path, tmp_path: Path, refsim) -> None:
     assert refsim(case).status == 0
     call = read_folder(tmp_path / "case").bound.call
     assert call.target.mali and call.descs["x"].layout is PACKED_4C
-    assert refsim("replay", tmp_path / "case").status == 0
+    assert refsim(f"replay {tmp_path}/case").status == 0
 
 
 @pytest.mark.parametrize("target", ["desktop", "mali"])
@@ -147,7 +146,7 @@ def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Pa
     (x,) = load(grouped).random_inputs(1)
     for options in ((), ("--target", "mali")):
         exposed = tmp_path / f"{len(options)}.pte"
-        assert refsim("expose", grouped, "-o", exposed, *options).status == 0
+        assert refsim(f"expose {grouped} -o {exposed}", *options).status == 0
         outputs = Runtime(exposed.read_bytes(), named("mali").target()).run([x])
         arrays(tmp_path / "out.npz", outputs)
         triage = ("triage", exposed, "--random", 1, "--outputs", tmp_path / "out.npz")

@@ -19,7 +19,7 @@ from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 
 DATA = Path(__file__).parents[1] / "data"
-WEBGPU = ("--random", 0, "--runtime", "webgpu")
+WEBGPU = "--random 0 --runtime webgpu"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -46,22 +46,22 @@ def wrong(tmp_path: Path) -> str:
 @pytest.mark.long
 def test_run_says_which_kernels_ran_in_one_step(file: Path, refsim) -> None:
     name = f"wgsl:{RIGHT}@{INDEX}"
-    found = refsim("run", file, *WEBGPU, "-x", name, "--json").json
+    found = refsim(f"run {file} {WEBGPU} -x {name} --json").json
     assert {row["sources"][name]["whose"] for row in found["nodes"]} == {"yours"}
     assert len({tuple(row["steps"][name]) for row in found["nodes"]}) == 1
 
 
 @pytest.mark.long
 def test_compare_names_the_cause(file: Path, wrong: str, refsim) -> None:
-    done = refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", wrong)
+    done = refsim(f"compare {file} {WEBGPU} -x cpu -x {wrong}")
     assert done.status == 1
     assert "1. another tensor's quantization: " in done.out
-    assert refsim("compare", file, *WEBGPU, "-x", "cpu", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
+    assert refsim(f"compare {file} {WEBGPU} -x cpu -x wgsl:{RIGHT}@{INDEX}").status == 0
 
 
 @pytest.mark.long
 def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None:
-    done = refsim("bisect", file, *WEBGPU, "-x", wrong)
+    done = refsim(f"bisect {file} {WEBGPU} -x {wrong}")
     assert done.status == 1
     assert "q8ta_add" in next(line for line in done.out.splitlines() if line.startswith("wrong:"))
     assert "1. another tensor's quantization: " in done.out
@@ -80,8 +80,8 @@ def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
 
 @pytest.mark.long
 def test_replay_asks_for_them_too(wrong: str, refsim) -> None:
-    assert refsim("replay", "q8ta_add/0003", "-x", f"wgsl:{RIGHT}@{INDEX}").status == 0
-    done = refsim("replay", "q8ta_add/0003", "-x", wrong)
+    assert refsim(f"replay q8ta_add/0003 -x wgsl:{RIGHT}@{INDEX}").status == 0
+    done = refsim(f"replay q8ta_add/0003 -x {wrong}")
     assert done.status == 1 and "another tensor's quantization" in done.out
 
 
@@ -89,15 +89,15 @@ def test_replay_asks_for_them_too(wrong: str, refsim) -> None:
 def test_shaders_takes_the_runtime_of_the_kernels(tmp_path: Path, refsim) -> None:
     own = tmp_path / "own.json"
     own.write_text(json.dumps({"of": "webgpu", "title": "own", "measured": False, "source": "a test"}))
-    assert refsim("shaders", RIGHT, "q8ta_relu", "--count", 4, "--runtime", own).status == 0
-    refsim("shaders", RIGHT, "q8ta_relu", "--runtime", "main").refused("need .spv")
-    refsim("shaders", RIGHT, "--runtime", "none").refused("unknown")
+    assert refsim(f"shaders {RIGHT} q8ta_relu --count 4 --runtime {own}").status == 0
+    refsim(f"shaders {RIGHT} q8ta_relu --runtime main").refused("need .spv")
+    refsim(f"shaders {RIGHT} --runtime none").refused("unknown")
 
 
 @pytest.mark.long
 def test_shaders_refuses_what_is_for_spirv(refsim) -> None:
     for options in (("--sanitize",), ("--images",), ("--variant", "fallback")):
-        refsim("shaders", RIGHT, "q8ta_relu", *options, "--device", INDEX).refused("options for SPIR-V")
+        refsim(f"shaders {RIGHT} q8ta_relu", *options, "--device", INDEX).refused("options for SPIR-V")
 
 
 @pytest.mark.long
@@ -105,9 +105,9 @@ def test_a_case_runs_again_by_its_name(tmp_path: Path, refsim) -> None:
     """The case was changed until the kernel took it; the name stands for the same change."""
     (bug,) = (bug for bug in BUGS if bug.id == "convolution-left-edge")
     folder = bug.seeded(tmp_path / "kernels")
-    found = refsim("shaders", folder, bug.op, "--count", 4, "--device", INDEX, "--json").json
+    found = refsim(f"shaders {folder} {bug.op} --count 4 --device {INDEX} --json").json
     (name,) = (row["case"] for row in found["wrong"])
-    again = refsim("shaders", folder, bug.op, "--case", name, "--device", INDEX, "--json").json
+    again = refsim(f"shaders {folder} {bug.op} --case {name} --device {INDEX} --json").json
     assert again["wrong"][0]["report"]["differing"] == found["wrong"][0]["report"]["differing"]
 
 

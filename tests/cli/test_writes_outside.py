@@ -11,6 +11,7 @@ from examples import UNARY
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.errors import GuardError, RawBufferError
 from refsim.exec.emulated import EmulatedExecutor
+from refsim.golden.check import check_stored
 from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.registry import OPS
@@ -28,34 +29,37 @@ def two_dispatches() -> str:
     raise AssertionError
 
 
-@pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch):
-    """The emulated executor: one kernel reverses bytes and writes a word behind its output."""
+def writing(monkeypatch: pytest.MonkeyPatch, shader: str, at: int, reverse: bool = False) -> None:
+    """Let a kernel of the emulated executor write a word outside of its output, and perhaps reverse its bytes."""
     honest = EmulatedExecutor.run
 
-    def run(self, launch, inputs, names=(UNARY.name,)):
+    def run(self, launch, inputs):
         out = honest(self, launch, inputs)
-        if launch.shader in names:
-            out.words.byteswap(inplace=True)
-            out.memory[-GUARD_WORDS + 2] = 7
+        if launch.shader == shader:
+            if reverse:
+                out.words.byteswap(inplace=True)
+            out.memory[at] = 7
             out.check_guards(launch.shader)
         return out
 
     monkeypatch.setattr(EmulatedExecutor, "run", run)
 
 
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    writing(monkeypatch, UNARY.name, -GUARD_WORDS + 2, reverse=True)
+
+
 def test_replay_reports_both(broken, refsim) -> None:
-    done = refsim("replay", CASE, "-x", "cpu:emulated")
+    done = refsim(f"replay {CASE} -x cpu:emulated")
     assert done.status == 1
     assert "wrote behind the buffer" in done.out and "byte order: output bytes reversed" in done.out
-    done = refsim("replay", CASE, "-x", "cpu:emulated", "--json")
-    assert done.json["same"] is False and "wrote behind" in done.json["executors"]["cpu:emulated"]["guard"]
-    assert done.json["executors"]["cpu:emulated"]["report"]["causes"]
+    found = refsim(f"replay {CASE} -x cpu:emulated --json").json
+    row = found["executors"]["cpu:emulated"]
+    assert found["same"] is False and "wrote behind" in row["guard"] and row["report"]["causes"]
 
 
 def test_golden_check_reports_both(broken) -> None:
-    from refsim.golden.check import check_stored
-
     stored = open_case(CASE)
     _, result = check_stored(stored, None, {"cpu:emulated": EmulatedExecutor()})
     assert result.status == "error" and "wrote behind the buffer" in result.detail["message"]
@@ -63,46 +67,26 @@ def test_golden_check_reports_both(broken) -> None:
     assert any(cause["name"] == "byte order" for cause in result.detail["causes"])
 
 
-def test_compare_goes_on_and_reports_both(broken, refsim, models) -> None:
-    given = (models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", "-x", "cpu,cpu:emulated")
-    done = refsim("compare", *given)
+def test_compare_goes_on_and_reports_both(broken, refsim, mixed: str) -> None:
+    done = refsim(f"compare {mixed} -x cpu,cpu:emulated")
     assert done.status == 1 and f"{UNARY.name}: wrote behind the buffer" in done.out
     assert "14 buffers on" in done.out and "byte order: output bytes reversed" in done.out
-    content = refsim("compare", *given, "--json").json
+    content = refsim(f"compare {mixed} -x cpu,cpu:emulated --json").json
     assert content["same"] is False and len(content["guards"]) == 1 and content["first"]
 
 
-def test_a_write_outside_alone_is_a_difference(refsim, models, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = EmulatedExecutor.run
-
-    def run(self, launch, inputs):
-        out = honest(self, launch, inputs)
-        if launch.shader == UNARY.name:
-            out.memory[0] = 7
-            out.check_guards(launch.shader)
-        return out
-
-    monkeypatch.setattr(EmulatedExecutor, "run", run)
-    given = (models / "mixed_ops.pte", "-i", models / "mixed_ops.io.npz", "-x", "cpu,cpu:emulated", "--json")
-    done = refsim("compare", *given)
+def test_a_write_outside_alone_is_a_difference(refsim, mixed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    writing(monkeypatch, UNARY.name, 0)
+    done = refsim(f"compare {mixed} -x cpu,cpu:emulated --json")
     assert done.status == 1 and done.json["first"] is None and "wrote before" in done.json["guards"][0]
-    done = refsim("replay", CASE, "-x", "cpu:emulated", "--json")
+    done = refsim(f"replay {CASE} -x cpu:emulated --json")
     assert done.status == 1 and done.json["same"] is False
 
 
 def test_the_second_dispatch_runs_though_the_first_wrote_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     stored = open_case(two_dispatches())
     first = stored.bound.call.dispatches()[0].launch.shader
-    honest = EmulatedExecutor.run
-
-    def run(self, launch, inputs):
-        out = honest(self, launch, inputs)
-        if launch.shader == first:
-            out.memory[-1] = 7
-            out.check_guards(launch.shader)
-        return out
-
-    monkeypatch.setattr(EmulatedExecutor, "run", run)
+    writing(monkeypatch, first, -1)
     with pytest.raises(GuardError, match=f"{first}: wrote behind") as raised:
         EmulatedExecutor().run_call(stored.bound.call, stored.bound.inputs)
     assert raised.value.buffer == stored.expected

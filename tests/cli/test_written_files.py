@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from mutants.generated import verb as mutations
 from saved import arrays, contents, flip
+from verbs import commands
 
-from refsim.cli.kit import program
 from refsim.cli.kit.written import Written
 from refsim.core import strict_json
 from refsim.core.qmath import PROFILES
@@ -115,18 +115,10 @@ MORE = (
 )
 
 
-def options(
-    command: click.Command, which: Callable[[click.Parameter], bool] = lambda one: True, name: str = ""
-) -> Iterator[tuple[str, str]]:
+def options(which: Callable[[click.Parameter], bool] = lambda one: True) -> set[tuple[str, str]]:
     """(verb, option) of all verbs, of those parameters."""
-    if isinstance(command, click.Group):
-        for one in command.list_commands(click.Context(command)):
-            found = command.get_command(click.Context(command), one)
-            assert found is not None
-            yield from options(found, which, f"{name} {one}".strip())
-    else:
-        kept = [one for one in command.params if which(one)]
-        yield from ((name, word) for one in kept for word in one.opts if word.startswith("--"))
+    rows = ((name, one) for name, verb in commands() for one in verb.params if which(one))
+    return {(name, word) for name, one in rows for word in one.opts if word.startswith("--")}
 
 
 def test_every_option_that_writes_has_a_row() -> None:
@@ -136,8 +128,8 @@ def test_every_option_that_writes_has_a_row() -> None:
         kinds = one.type.types if isinstance(one.type, click.Tuple) else [one.type]
         return any(isinstance(kind, Written) for kind in kinds)
 
-    assert {row for row in options(program.root) if row[1] in WRITTEN} - READ == set(ROWS)
-    assert set(options(program.root, writes)) == set(ROWS)
+    assert {row for row in options() if row[1] in WRITTEN} - READ == set(ROWS)
+    assert options(writes) == set(ROWS)
 
 
 @pytest.fixture
@@ -175,7 +167,7 @@ def test_what_is_written_is_named(
     if (verb == "shaders" or (verb, option) == ("probe", "--output")) and not DEVICE:
         pytest.skip("no Vulkan device, or no kp")
     if verb == "golden check":
-        assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
+        assert refsim("golden export q8ta_relu --size small --pte corpus").status == 0
         plan = read_pte(Path("corpus/q8ta_relu.pte").read_bytes(), "corpus").plan()
         arrays("q8ta_relu.npz", [np.zeros(plan.values[number].sizes, np.int32) for number in plan.outputs])
     if verb == "mutate":
@@ -218,8 +210,8 @@ def copies(scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch)
             shutil.copy(file, target)
     monkeypatch.setattr(store, "default_root", lambda: places["golden"])
     monkeypatch.setattr(named, "default_root", lambda: places["golden"])
-    assert refsim("extract", "q8ta_relu/1", "-o", "case").status == 0
-    assert refsim("golden", "export", "q8ta_relu", "--size", "small", "--pte", "corpus").status == 0
+    assert refsim("extract q8ta_relu/1 -o case").status == 0
+    assert refsim("golden export q8ta_relu --size small --pte corpus").status == 0
     shutil.make_archive("cases", "zip", ".", "case")
     Path("outs").mkdir()
     np.save("outs/out0.npy", np.zeros(3))

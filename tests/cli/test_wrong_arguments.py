@@ -314,7 +314,7 @@ def test_one_module_is_no_folder_of_modules(tmp_path: Path, monkeypatch, refsim:
     Path("q8ta_relu_buffer.spv").write_bytes(b"")
     said = "is one module, need the folder that it lies in; for example: refsim shaders "
     refsim("shaders q8ta_relu_buffer.spv q8ta_relu").refused(f"q8ta_relu_buffer.spv: {said}. q8ta_relu")
-    refsim("shaders", tmp_path / "q8ta_relu_buffer.spv").refused(f"{said}{tmp_path}")
+    refsim(f"shaders {tmp_path}/q8ta_relu_buffer.spv").refused(f"{said}{tmp_path}")
     refsim("shaders absent.spv").refused("got no such file")
     said = "q8ta_relu_buffer.spv: is one module; need the folder that it lies in, ."
     refsim("replay q8ta_relu/1 -x spv:q8ta_relu_buffer.spv").refused(said, status=2 if KP else 3)
@@ -360,12 +360,12 @@ def test_a_buffer_of_a_case_needs_no_layout(desk: Path, tmp_path: Path, refsim: 
     case = Path(shutil.copytree("case", tmp_path / "case"))
     shutil.copy(case / "out.bin", case / "actual.bin")
     for name in ("out", "actual"):
-        assert refsim("unpack", case / f"{name}.bin", "-o", tmp_path / f"{name}.npy").status == 0
+        assert refsim(f"unpack {case}/{name}.bin -o {tmp_path}/{name}.npy").status == 0
         assert np.load(tmp_path / f"{name}.npy").shape == (1, 64, 16, 16)
-    assert refsim("diff", case / "actual.bin", case / "out.bin").status == 0
+    assert refsim(f"diff {case}/actual.bin {case}/out.bin").status == 0
     assert refsim("diff", flip(case / "actual.bin"), case / "out.bin").status == 1
     (case / "other.bin").write_bytes(bytes(4))
-    refsim("unpack", case / "other.bin", "-o", "other.npy").refused("give --layout and --shape")
+    refsim(f"unpack {case}/other.bin -o other.npy").refused("give --layout and --shape")
 
 
 def test_what_a_family_shares_makes_no_two_names_alike() -> None:
@@ -410,7 +410,7 @@ def test_a_missing_kp_has_one_wording(refsim, monkeypatch: pytest.MonkeyPatch, t
     (tmp_path / "kp.py").write_text("raise ImportError('not in this test')")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "kp", raising=False)
-    done = refsim("run", DATA / "models" / "mixed_ops.pte", "--random", "0", "-x", "gpu")
+    done = refsim(f"run {DATA}/models/mixed_ops.pte --random 0 -x gpu")
     done.refused("need " + GPU_FIX if NO_KP in done.err else "vulkan", status=3)
     assert refsim("golden verify q8ta_relu/1 -x gpu").status == 3  # found out by another process
 

@@ -128,9 +128,7 @@ def test_where_nothing_can_be_written_is_said_before_anything_runs(row: str, mad
 
 def test_a_pattern_is_no_path(made: Path, refsim) -> None:
     """The pattern ``.`` of --dump was taken for this folder, which is read then."""
-    refsim("run", "model.pte", "-i", "in.npz", "--dump", ".", "text").refused(
-        "text: cannot be written; got a file"
-    )
+    refsim("run model.pte -i in.npz --dump . text").refused("text: cannot be written; got a file")
 
 
 @pytest.fixture
@@ -194,7 +192,7 @@ def test_only_verbs_with_a_root_are_told_of_one(refsim, monkeypatch: pytest.Monk
     """replay, extract and diff read cases of the corpus too, and have no option --root."""
     monkeypatch.setattr(store, "__file__", "/no/such/place/store.py")
     monkeypatch.setitem(sys.modules, store.MODULE, None)
-    refsim("replay", "q8ta_relu/1").refused("or, for refsim golden, --root DIR", status=3)
+    refsim("replay q8ta_relu/1").refused("or, for refsim golden, --root DIR", status=3)
 
 
 @pytest.mark.parametrize(

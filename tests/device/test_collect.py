@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from saved import arrays
 
 from device.simulated import Runtime
 from refsim.core.buffer import PackedBuffer
@@ -62,8 +63,7 @@ def linear(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 
 def as_npz(run: Run, folder: Path) -> list[Path]:
-    np.savez(folder / "outs.npz", **{f"out{n}": a for n, a in enumerate(run.outputs)})
-    return [folder / "outs.npz"]
+    return [arrays(folder / "outs.npz", run.outputs)]
 
 
 def as_positional_npz(run: Run, folder: Path) -> list[Path]:
@@ -175,21 +175,13 @@ def test_a_real_device(name: str, tmp_path: Path) -> None:
 # --- what is refused -------------------------------------------------------------------------------------
 
 
-def arrays(run: Run) -> dict[str, np.ndarray]:
-    return {f"out{n}": a for n, a in enumerate(run.outputs)}
-
-
-def saved(content: dict[str, np.ndarray], folder: Path) -> list[Path]:
-    np.savez(folder / "o.npz", **content)
-    return [folder / "o.npz"]
-
-
 def test_outputs_that_do_not_fit(linear: Run, tmp_path: Path) -> None:
     def refused(content: dict[str, np.ndarray], match: str) -> None:
+        np.savez(tmp_path / "o.npz", **content)
         with pytest.raises(RefsimError, match=match):
-            read([(linear.file, saved(content, tmp_path))])
+            read([(linear.file, [tmp_path / "o.npz"])])
 
-    good = arrays(linear)
+    good = {f"out{number}": array for number, array in enumerate(linear.outputs)}
     refused({k: v for k, v in good.items() if k != "out3"}, "another number of outputs; got 4.*also out3$")
     with pytest.raises(FormatError, match=rf"a folder without outputs.*did you mean {tmp_path / 'o.npz'}\?$"):
         read([(linear.file, [tmp_path])])
@@ -262,9 +254,8 @@ def test_floats_that_are_no_int8_values(tmp_path: Path) -> None:
     (run,) = run_of("linear_head", tmp_path, MODES["values"])
     for value in (0.5, 128.0, -129.0, np.nan, np.inf):
         run.outputs[1].reshape(-1)[7] = value
-        with pytest.raises(
-            FormatError, match=r"out1: not the values of an int8 tensor; got .* at 7, and 0 more"
-        ):
+        match = r"out1: not the values of an int8 tensor; got .* at 7, and 0 more"
+        with pytest.raises(FormatError, match=match):
             collect(read([(run.file, as_npz(run, tmp_path))]))
 
 

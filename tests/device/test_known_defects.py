@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from saved import arrays
 
 from device.simulated import Bug, Runtime, no_bug
 from refsim.aten.convolution import DEFECTS
@@ -123,10 +124,18 @@ def ran(folder: Path, data: bytes, bug: Bug, values: tuple[str, ...] = ()) -> Tr
     exposed = list(expose(path, ExposeOptions(), values, name="e.pte"))
     write(folder / "e.pte", exposed)
     x = Rng(3).uniform(-2, 2, IMAGE.shape).astype(np.float32)
-    np.savez(folder / "x.npz", in0=x)
+    arrays(folder / "x.npz", [x], "in")
     made = Runtime(exposed[0].data, bug=bug).run([x])
-    np.savez(outputs, **{f"out{number}": array for number, array in enumerate(made)})
+    arrays(outputs, made)
     return triage([(folder / "e.pte", [outputs])], [x])
+
+
+def bisected(folder: Path, found: Triage, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+    """What bisect says of the dump of that run, in which something is wrong."""
+    write_dump(folder / "dump", found.collected)
+    line = f"bisect {folder}/m.pte -i {folder}/x.npz --actual {folder}/dump"
+    assert main([*line.split(), *more]) == 1
+    return capsys.readouterr().out
 
 
 def test_ignored_groups(tmp_path: Path) -> None:
@@ -153,10 +162,7 @@ def test_its_reader_is_not_blamed_where_it_was_not_dumped(
     found = ran(tmp_path, in_float(groups=2), off, (QUANTIZED, CLAMPED))
     assert [v.verdict for v in found.verdicts] == [FOLLOWS, SAME, SAME]
     assert found.same and found.verdicts[0].cause.endswith(DEFECTS[0].note)
-    write_dump(tmp_path / "dump", found.collected)
-    given = [str(tmp_path / name) for name in ("m.pte", "x.npz", "dump")]
-    assert main(["bisect", given[0], "-i", given[1], "--actual", given[2]]) == 1
-    told = capsys.readouterr().out
+    told = bisected(tmp_path, found, capsys)
     assert "not judged: node 1 q8ta_quantize" in told and "wrong: " not in told
 
 
@@ -173,10 +179,7 @@ def test_the_bug_beside_a_defect_is_the_cause(tmp_path: Path, capsys: pytest.Cap
     assert [v.verdict for v in found.verdicts] == [SAME, WRONG, SAME]
     row = found.verdicts[1].row
     assert row.alone is not None and row.alone.causes[0].name == "another tensor's quantization"
-    write_dump(tmp_path / "dump", found.collected)
-    given = [str(tmp_path / name) for name in ("m.pte", "x.npz", "dump")]
-    assert main(["bisect", given[0], "-i", given[1], "--actual", given[2], "--json"]) == 1
-    first = json.loads(capsys.readouterr().out)["report"]["causes"][0]
+    first = json.loads(bisected(tmp_path, found, capsys, "--json"))["report"]["causes"][0]
     assert (first["name"], first["exact"], first["weak"]) == ("another tensor's quantization", True, False)
 
 

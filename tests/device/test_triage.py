@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from saved import arrays
 
 from device.simulated import Runtime
 from refsim.core.buffer import ByteKind, PackedBuffer
@@ -69,9 +70,9 @@ def simulated(
     return path, Runtime(files[0].data, target).run(given(name))
 
 
-def saved(outputs: list[np.ndarray], path: Path) -> Path:
-    np.savez(path, **{f"out{number}": array for number, array in enumerate(outputs)})
-    return path
+def judged(path: Path, outputs: list[np.ndarray], name: str = "linear_head") -> Triage:
+    """What triage says of such outputs of an exposed program."""
+    return triage([(path, [arrays(path.with_suffix(".npz"), outputs)])], given(name))
 
 
 def changed(outputs: list[np.ndarray], number: int, byte: int) -> list[np.ndarray]:
@@ -83,7 +84,7 @@ def changed(outputs: list[np.ndarray], number: int, byte: int) -> list[np.ndarra
 
 def test_a_device_that_fuses_is_legal(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path, "mixed_ops", Target(NVIDIA))
-    found = triage([(path, [saved(outputs, tmp_path / "o.npz")])], given("mixed_ops"))
+    found = judged(path, outputs, "mixed_ops")
     assert {v.verdict for v in found.verdicts} <= {SAME, LEGAL}
     assert all("nvidia" in v.profiles for v in found.suspects)
 
@@ -91,7 +92,7 @@ def test_a_device_that_fuses_is_legal(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_wrong_byte_is_found_where_it_is(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
-    found = triage([(path, [saved(changed(outputs, 2, 5), tmp_path / "o.npz")])], given("linear_head"))
+    found = judged(path, changed(outputs, 2, 5))
     # what stands behind the byte was computed from the right one, so the next operator looks wrong, too
     assert [v.row.value for v in found.wrong] == ["delegate0_v20", "delegate0_v24"]
     assert "2 wrong, the first is node 1 q8ta_linear" in summary(found)
@@ -120,18 +121,11 @@ def test_outputs_that_were_exchanged_behind_a_byte_that_differs(tmp_path: Path) 
 @pytest.mark.long
 def test_runs_that_part(tmp_path: Path) -> None:
     path, outputs = simulated(tmp_path)
-    runs = []
-    for number, one in enumerate([outputs, changed(outputs, 3, 1), outputs]):
-        saved(one, tmp_path / f"{number}.npz")
-        runs.append(triage([(path, [tmp_path / f"{number}.npz"])], given("linear_head")))
+    runs = [judged(path, one) for one in (outputs, changed(outputs, 3, 1), outputs)]
     found = repeats(runs)
     assert found.groups == ((0, 2), (1,))
-    assert (found.first, found.operator, found.elements, found.of) == (
-        "delegate0_v24",
-        "q8ta_linear",
-        1,
-        768,
-    )
+    told = (found.first, found.operator, found.elements, found.of)
+    assert told == ("delegate0_v24", "q8ta_linear", 1, 768)
     assert found.right == (0,) and "one element differs" in found.pattern
     assert "this operator is right in runs 0, 2" in list(repeats_lines(found))
     assert found.shown == 1 and found.verdicts["delegate0_v24"] == "wrong 1 in run 1"
@@ -146,9 +140,7 @@ def test_the_operator_that_parts_is_judged_where_it_is_wrong(tmp_path: Path) -> 
     """Run 0 has most wrong operators, and the one that parts is right in it: it is wrong in run 1."""
     path, outputs = simulated(tmp_path)
     first = changed(outputs, 2, 5)
-    runs = []
-    for number, one in enumerate([changed(changed(outputs, 3, 1), 4, 1), first, outputs]):
-        runs.append(triage([(path, [saved(one, tmp_path / f"{number}.npz")])], given("linear_head")))
+    runs = [judged(path, one) for one in (changed(changed(outputs, 3, 1), 4, 1), first, outputs)]
     found = repeats(runs)
     node = {v.row.value: v for v in runs[1].wrong}["delegate0_v20"]
     assert (found.first, found.right, found.judged, found.unjudged) == ("delegate0_v20", (0, 2), 1, ())
@@ -172,22 +164,18 @@ def test_runs_that_part_in_padding_before_they_part_in_elements(tmp_path: Path) 
     """Padding that a device leaves to chance says nothing of a bug; the elements that part do, and who is wrong."""
     path, outputs = simulated(tmp_path)
 
-    def ran(one: list[np.ndarray], name: str) -> Triage:
-        return triage([(path, [saved(one, tmp_path / f"{name}.npz")])], given("linear_head"))
-
-    right = ran(outputs, "right")
+    right = judged(path, outputs)
     held = right.collected.held["delegate0_v17"]
     assert isinstance(held, PackedBuffer)
     spare = np.flatnonzero(held.kinds() != ByteKind.VALUE)
     padded = [array.copy() for array in outputs]
     padded[1].view(np.uint8).reshape(-1)[spare] ^= 0x55
-    found = repeats([right, ran(changed(padded, 3, 1), "wrong")])
+    found = repeats([right, judged(path, changed(padded, 3, 1))])
     assert (found.first, found.elements, found.padding_first) == ("delegate0_v24", 1, "delegate0_v17")
     lines = list(repeats_lines(found))
     assert "  padding alone parts before it, from delegate0_v17 on" in lines
     assert lines[-1] == "each report is of run 1"
-    alone = repeats([right, ran(padded, "padded")])
-    told = (
-        f"they part in padding alone: {len(spare)} bytes of delegate0_v17, q8ta_quantize; no element differs"
-    )
-    assert told in repeats_lines(alone) and alone.verdicts == {}
+    alone = repeats([right, judged(path, padded)])
+    what = f"{len(spare)} bytes of delegate0_v17, q8ta_quantize"
+    assert f"they part in padding alone: {what}; no element differs" in repeats_lines(alone)
+    assert alone.verdicts == {}

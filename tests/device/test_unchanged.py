@@ -40,12 +40,8 @@ def another_operand(graph: VkGraph, raw: bytearray) -> VkGraph:
     at = next(n for n, call in enumerate(graph.chain) if "linear" in call.name)
     call = graph.chain[at]
     other = next(n for n, row in enumerate(graph.values) if type(row) is not VkTensor and n not in call.args)
-    chain = (
-        *graph.chain[:at],
-        replace(call, args=(call.args[0], other, *call.args[2:])),
-        *graph.chain[at + 1 :],
-    )
-    return replace(graph, chain=chain)
+    changed = replace(call, args=(call.args[0], other, *call.args[2:]))
+    return replace(graph, chain=(*graph.chain[:at], changed, *graph.chain[at + 1 :]))
 
 
 def another_weight(graph: VkGraph, raw: bytearray) -> VkGraph:
@@ -60,12 +56,8 @@ def another_dtype(graph: VkGraph, raw: bytearray) -> VkGraph:
     number = graph.input_ids[0]
     row = graph.values[number]
     assert isinstance(row, VkTensor)
-    values = (
-        *graph.values[:number],
-        replace(row, memory_layout=row.memory_layout + 1),
-        *graph.values[number + 1 :],
-    )
-    return replace(graph, values=values)
+    changed = replace(row, memory_layout=row.memory_layout + 1)
+    return replace(graph, values=(*graph.values[:number], changed, *graph.values[number + 1 :]))
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -77,19 +69,13 @@ def test_what_expose_writes_is_unchanged(name: str, way: str | None, share: bool
     (file,) = expose(path, ExposeOptions(way, share, None if share or way else 0x5A))
     found = verify(model, file)
     assert found.operators == sum(len(graph.nodes) for graph in model.graphs.values())
-    assert (found.outputs, found.handed) == (
-        file.manifest.own,
-        len(file.manifest.outputs) - file.manifest.own,
-    )
+    assert found.outputs == file.manifest.own
+    assert found.handed == len(file.manifest.outputs) - file.manifest.own
 
 
 @pytest.mark.parametrize(
     ("change", "what"),
-    [
-        (another_operand, "operators"),
-        (another_weight, "values"),
-        (another_dtype, "values"),
-    ],
+    [(another_operand, "operators"), (another_weight, "values"), (another_dtype, "values")],
 )
 def test_another_program_is_refused(change: Change, what: str) -> None:
     (file,) = expose(NET, ExposeOptions(None, False, 0x5A))
@@ -118,9 +104,5 @@ def _together(graph: VkGraph, number: int) -> set[int]:
     mine = graph.values[number]
     if not isinstance(mine, VkTensor) or mine.mem_obj_id < 0:
         return set()
-    same = (
-        n
-        for n, row in enumerate(graph.values)
-        if isinstance(row, VkTensor) and row.mem_obj_id == mine.mem_obj_id
-    )
-    return {*same} - {number}
+    held = [row.mem_obj_id if isinstance(row, VkTensor) else None for row in graph.values]
+    return {n for n, memory in enumerate(held) if memory == mine.mem_obj_id} - {number}

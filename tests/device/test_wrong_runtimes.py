@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from saved import arrays
 
 from device.simulated import Bug, Runtime, no_bug
 from device.wrong_runtimes import WRONG, Wrong
@@ -66,22 +67,13 @@ def ran(
     file, outputs = folder / "m.pte", folder / "o.npz"
     write(file, [exposed(name)])
     made = Runtime(exposed(name).data, target, bug=bug).run(inputs)
-    np.savez(outputs, **{f"out{number}": array for number, array in enumerate(made)})
+    arrays(outputs, made)
     given = inputs if given is None else given
     found = triage([(file, [outputs])], given, limit=1)
     write_dump(folder / "dump", found.collected)
+    options = dict(explained=1, unsaid=True, limit=1, device=True)
     profile = None if target is None else target.profile
-    rows = bisect(
-        load(path_of(name)),
-        Recorded(folder / "dump"),
-        given,
-        explained=1,
-        unsaid=True,
-        limit=1,
-        device=True,
-        profile=profile,
-    )
-    return found, rows
+    return found, bisect(load(path_of(name)), Recorded(folder / "dump"), given, profile=profile, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.few(3)
@@ -185,20 +177,14 @@ def two_inputs(folder: Path) -> Path:
         x = graph.tensor("float32", shape)
         graph.input(x)
         graph.call(
-            QUANTIZED + "quantize_per_tensor.default",
-            x,
-            graph.literal(scale),
-            graph.literal(zp),
-            *bounds,
-            value,
+            f"{QUANTIZED}quantize_per_tensor.default", x, *map(graph.literal, (scale, zp)), *bounds, value
         )
     numbers = [graph.literal(number) for pair in facts for number in pair]
     graph.call("et_vk.q8ta_add.default", *packed[:2], *numbers, graph.literal(1.0), packed[2])
     out = graph.tensor("float32", shape)
     last = [graph.literal(number) for number in facts[2]]
-    graph.call(
-        QUANTIZED + "dequantize_per_tensor.default", packed[2], *last, *bounds, graph.literal(None), out
-    )
+    last += [*bounds, graph.literal(None)]
+    graph.call(f"{QUANTIZED}dequantize_per_tensor.default", packed[2], *last, out)
     graph.output(out)
     path = folder / "two.pte"
     path.write_bytes(single_delegate(graph.blob(), [("float32", shape)] * 2, [("float32", shape)]))
@@ -214,7 +200,7 @@ def test_two_inputs(tmp_path: Path) -> None:
 
     def found(given: list[np.ndarray], bug: Bug = no_bug) -> Triage:
         made = Runtime(program.data, bug=bug).run(given)
-        np.savez(outputs, **{f"out{number}": array for number, array in enumerate(made)})
+        arrays(outputs, made)
         return triage([(file, [outputs])], inputs, limit=1)
 
     def both(node: Node, read: Mapping[str, PackedBuffer], right: PackedBuffer) -> PackedBuffer:
