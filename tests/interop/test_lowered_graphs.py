@@ -179,9 +179,9 @@ def weights(name: str) -> tuple[ExportedProgram, tuple[Tensor, ...]]:
 
 def quantized_idiom(name: str) -> ExportedProgram:
     """As users do it: PT2E, XNNPACKQuantizer."""
-    module, inputs = IDIOMS[name].made(name)
+    module, inputs = IDIOMS[name]()
     quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-    prepared = prepare_pt2e(export(module.eval(), inputs).module(), quantizer)
+    prepared = prepare_pt2e(export(module, inputs).module(), quantizer)
     with torch.no_grad():
         prepared(*inputs)
     return export(convert_pt2e(prepared), inputs)
