@@ -140,15 +140,6 @@ def test_dim_orders_take_the_place_of_memory_formats() -> None:
     assert second.kwargs["dtype"] == torch.float16
 
 
-def test_decompose_takes_the_rest_apart() -> None:
-    given = program(
-        lambda m, x: nn.functional.linear(x, m.w, m.b), (2, 3, 4), w=torch.randn(5, 4), b=torch.randn(5)
-    )
-    assert sorted(names(given)) == ["addmm", "permute", "view", "view"]
-    assert {tuple(t.shape) for t in given.constants.values()} == {(5, 4), (5,)}
-    assert [n.name for n in given.inputs()] == ["inputs_0"]
-
-
 def test_decompose_refuses_a_program_with_state() -> None:
     class Counter(nn.Module):
         def __init__(self) -> None:
@@ -161,14 +152,6 @@ def test_decompose_refuses_a_program_with_state() -> None:
 
     with pytest.raises(GraphError, match="writes to its own state"):
         decompose.run(torch.export.export(Counter(), (torch.randn(1),)))
-
-
-def test_functional() -> None:
-    given = program(lambda x: x.view(6).view(2, 3).permute(1, 0).unsqueeze(0)[:, 1:], (2, 3))
-    assert not [n for n in given.calls() if not n.target.is_view]
-    after = functional(given)
-    assert all(name.partition(".")[0].endswith("_copy") for name in names(after))
-    assert [shape_of(n) for n in after.calls()] == [shape_of(n) for n in given.calls()]
 
 
 @pytest.mark.parametrize(
@@ -185,11 +168,6 @@ def test_scalars(function: Any, value: Tensor) -> None:
     assert constant.dtype == value.dtype and torch.equal(constant, value)
     last = list(after.calls())[-1]
     assert last.args[1].name in after.constants
-
-
-def test_equal_scalars_are_constants_of_their_own() -> None:
-    after = scalars(program(lambda x: (x + 1.5) * 1.5 + 2.5, (2, 3)))
-    assert [float(t) for t in after.constants.values()] == [1.5, 1.5, 2.5]
 
 
 @pytest.mark.parametrize(
@@ -238,19 +216,6 @@ def test_dropped_dims() -> None:
     assert dropped_dims((2, 1), (2,)) is None and dropped_dims((2, 1), (2,), last=True) == [1]
 
 
-def test_prepack() -> None:
-    def f(m: Any, x: Tensor) -> Tensor:
-        y = nn.functional.conv2d(x, m.w, m.b)  # packs its constants by itself
-        return (y + m.c) * m.c
-
-    constants = {"w": torch.randn(3, 2, 1, 1), "b": torch.randn(3), "c": torch.randn(3, 1, 1)}
-    after = insert_prepack(program(f, (1, 2, 4, 4), **constants))
-    assert names(after) == ["et_vk.prepack", "convolution", "add.Tensor", "mul.Tensor"]
-    prepack, convolution, add, mul = after.calls()
-    assert add.args[1] is mul.args[1] is prepack
-    assert all(arg.name in after.constants for arg in convolution.args[1:3])
-
-
 @pytest.mark.parametrize(
     ("shape", "short"),
     [
@@ -287,26 +252,6 @@ def test_promote() -> None:
 # --- one operator of several ---
 
 
-def test_linear() -> None:
-    w, b = torch.randn(5, 4), torch.randn(5)
-
-    def f(m: Any, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
-        return (
-            torch.addmm(m.b, x, m.w.t()),
-            torch.mm(x, m.w.t()),
-            torch.mm(x, y),
-            torch.mm(x, y.t().contiguous().t()),
-        )
-
-    after = linear(prepared(f, (3, 4), (4, 5), w=w, b=b))
-    assert names(after)[:2] == ["linear", "linear"]
-    first, second = list(after.calls())[:2]
-    assert first.args[1] is second.args[1] and torch.equal(after.constants[first.args[1].name], w)
-    assert torch.equal(after.constants[first.args[2].name], b) and len(second.args) == 2
-    # a product of activations is no linear, transposed or not
-    assert names(after).count("mm") == 2
-
-
 @pytest.mark.parametrize(
     ("activation", "bounds"),
     [
@@ -324,36 +269,6 @@ def test_clamp(activation: Any, bounds: tuple[float, float]) -> None:
     (node,) = after.calls()
     assert target_name(node) == "et_vk.conv_with_clamp.default"
     assert node.args[-2:] == bounds and len(node.args) == 11 and shape_of(node) == (1, 3, 2, 2)
-
-
-@pytest.mark.parametrize("readers", [1, 2])
-def test_views_around_a_linear_of_what_is_quantized_at_run_time(readers: int) -> None:
-    """They go, unless something else reads the tensor."""
-
-    def f(m: Any, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
-        y = torch.ops.quantized_decomposed.dequantize_per_tensor.tensor(
-            x.to(torch.int8), s, z.to(torch.int64), *INT8
-        )
-        return sum(torch.mm(y.view(6, 4), m.w.t()).view(2, 3, 5) for _ in range(readers))
-
-    after = linear(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
-    shapes = [shape_of(node) for node in after.calls() if target_name(node) == "aten.linear.default"]
-    assert shapes == ([(2, 3, 5)] if readers == 1 else [(6, 5)] * 2)
-
-
-def test_fold_qdq() -> None:
-    def f(x: Tensor) -> tuple[Tensor, Tensor]:
-        q = Q(torch.sigmoid(x), 0.5, 3, *INT8)
-        same, other = DQ(q, 0.5, 3, *INT8), DQ(q, 0.25, 3, *INT8)
-        return torch.exp(same), torch.exp(other)
-
-    given = program(f, (2, 3))
-    after = fold_qdq(given)
-    assert names(given).count("quantized_decomposed.dequantize_per_tensor") == 2
-    first, second = after.outputs()
-    assert target_name(first.args[0]) == "aten.sigmoid.default"
-    # other parameters on the way back are no round trip
-    assert target_name(second.args[0]) == "quantized_decomposed.dequantize_per_tensor.default"
 
 
 def test_fold_constants() -> None:

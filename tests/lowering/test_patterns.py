@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import torch
 import torch.ao.quantization.fx._decomposed
-from examples import BINARY, UNARY
 from torch import Tensor, nn
 
 from refsim.partition.fx_program import FxProgram
@@ -169,30 +168,6 @@ def test_rows_are_those_of_the_last_dim_but_one(shape: tuple[int, ...], name: st
 
 
 # --- elementwise ---
-
-
-@pytest.mark.parametrize(("zp", "operators"), [(-128, [BINARY.name]), (2, [BINARY.name, UNARY.name])])
-def test_add_and_relu(zp: int, operators: list[str]) -> None:
-    def f(m: Any, x: Tensor, y: Tensor) -> Tensor:
-        return q(torch.relu(dq(x) + dq(y, OTHER)), (0.11, zp))
-
-    after, (made,) = fuse_patterns.run(prepared(Net(f, DEPTH), X, X))
-    nodes = list(after.calls())
-    assert [target_name(n).split(".")[1] for n in nodes] == operators
-    assert made.node == nodes[-1].name and bool(made.notes) == (zp != -128)
-    if zp != -128:
-        assert nodes[1].args == (nodes[0], 0.11, zp, 0.11, zp)
-
-
-@pytest.mark.parametrize("upscale", [2, 1])
-def test_pixel_shuffle(upscale: int) -> None:
-    def f(m: Any, x: Tensor) -> Tensor:
-        y = F.pixel_shuffle(dq(x).clone().clone(), upscale)
-        return q(y.clone())
-
-    name, args = fused(f, DEPTH, X)
-    assert name == "et_vk.q8ta_pixel_shuffle.default"
-    assert args[1:] == [*IN, 1 / OUT[0], OUT[1], upscale]
 
 
 # --- linears with a float output ---
