@@ -1,9 +1,17 @@
-"""Delegates written by hand: value by value and call by call, as a blob."""
+"""Delegates written by hand, value by value and call by call, as a blob; and what is said of their defects."""
 
 from __future__ import annotations
 
-import numpy as np
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pytest
+
+import refsim
+from refsim.cli import main
 from refsim.formats.literals import Double, Int, IntList, Null, String
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
@@ -78,3 +86,26 @@ class Builder:
         rows, raw = pack_constants(self.constants)
         graph = VkGraph("", tuple(self.calls), tuple(self.values), inputs, (output,), tuple(rows))
         return write_blob(graph, raw)
+
+
+def bisected(
+    path: Path,
+    x: np.ndarray,
+    wrong: Callable[[bytes], bytes],
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> tuple[str, dict[str, Any]]:
+    """What bisect prints of a device that wrote other bytes of the first operator with a defect, and its JSON."""
+    np.savez(folder / "in.npz", in0=x)
+    given, dumps = [str(path), "-i", str(folder / "in.npz")], folder / "dumps"
+    assert main(["run", *given, "--dump", ".*", str(dumps)]) == 0
+    (graph,) = refsim.load(path).graphs.values()
+    nodes = [node for node in graph.nodes if node.upstream] or graph.nodes
+    value = nodes[0].outputs[0]
+    file = dumps / f"delegate0_v{value}.bin"
+    file.write_bytes(wrong(file.read_bytes()))
+    capsys.readouterr()
+    assert main(["bisect", *given, "--actual", str(dumps)]) == 1
+    printed = capsys.readouterr().out
+    assert main(["bisect", *given, "--actual", str(dumps), "--json"]) == 1
+    return printed, json.loads(capsys.readouterr().out)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from delegates import bisected
 
 import refsim
-from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import LAVAPIPE, NVIDIA
 from refsim.graph.interpreter import Event
@@ -105,15 +105,7 @@ def test_bisect_names_the_defect(
 ) -> None:
     """What the runtime returned, as the dump of a device: the head is wrong, and why."""
     recorded = np.load(DATA / f"{name}.npz")
-    np.savez(tmp_path / "in.npz", in0=recorded["in0"])
-    folder = tmp_path / "dumps"
-    folder.mkdir()
-    given = [str(DATA / f"{name}.pte"), "-i", str(tmp_path / "in.npz")]
-    assert main(["run", *given, "--dump", "linear", str(folder)]) == 0
-    (file,) = folder.glob("delegate0_v*.bin")
-    file.write_bytes(recorded["upstream_out0"].tobytes())
-    capsys.readouterr()
-    assert main(["bisect", *given, "--actual", str(folder)]) == 1
-    out = capsys.readouterr().out
-    assert "wrong: node 0 linear_q8ta_q8csw" in out
-    assert cause in out and "predicts every byte" in out
+    raw = recorded["upstream_out0"].tobytes()
+    printed, _ = bisected(DATA / f"{name}.pte", recorded["in0"], lambda _: raw, tmp_path, capsys)
+    assert "wrong: node 0 linear_q8ta_q8csw" in printed
+    assert cause in printed and "predicts every byte" in printed

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
-from delegates import BUFFER, FLOAT32, INT32, Builder
+from delegates import BUFFER, FLOAT32, INT32, Builder, bisected
 
 import refsim
-from refsim.cli import main
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import LAVAPIPE, NVIDIA
@@ -140,31 +138,18 @@ def test_bisect_names_the_defect(
     data: bytes, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A device that does what upstream's kernel does: the bytes of its dump are those of the defect."""
-    path, folder = tmp_path / "delegate.bin", tmp_path / "dumps"
+    path = tmp_path / "delegate.bin"
     path.write_bytes(data)
-    (graph,) = refsim.load(path).graphs.values()
-    (node,) = graph.nodes
-    (name,) = node.inputs
-    desc = node.call.descs[name]
-    if desc.dtype == "int32":
-        given = Rng(5).ints(1, 18, desc.shape).astype(np.int32)
-    else:
-        given = Rng(5).uniform(-1.0, 1.0, desc.shape).astype(np.float32)
-    np.savez(tmp_path / "in.npz", in0=given)
+    (node,) = graph_of(data).nodes
+    ((name, desc),) = node.call.descs.items()
+    x = Rng(5).ints(1, 18, desc.shape).astype(np.int32)
+    x = x if desc.dtype == "int32" else Rng(5).uniform(-1.0, 1.0, desc.shape).astype(np.float32)
     (defect,) = node.call.defects
-    assert main(["run", str(path), "-i", str(tmp_path / "in.npz"), "--dump", ".*", str(folder)]) == 0
-    wrong = np.ma.filled(defect.values(node.call, {name: given}), np.float32(-7e30))
-    file = folder / f"delegate0_v{node.outputs[0]}.bin"
-    assert file.is_file()
-    file.write_bytes(PackedBuffer.pack(wrong, node.call.out.layout).raw.tobytes())
-    capsys.readouterr()
-    arguments = ["bisect", str(path), "--actual", str(folder), "-i", str(tmp_path / "in.npz")]
-    assert main(arguments) == 1
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("cause: ")]
-    assert text in line
-    assert main([*arguments, "--json"]) == 1
-    (cause,) = json.loads(capsys.readouterr().out)["causes"].values()
-    assert text in cause
+    device = np.ma.filled(defect.values(node.call, {name: x}), np.float32(-7e30))
+    raw = PackedBuffer.pack(device, node.call.out.layout).raw.tobytes()
+    printed, content = bisected(path, x, lambda _: raw, tmp_path, capsys)
+    (line,) = [line for line in printed.splitlines() if line.startswith("cause: ")]
+    assert text in line and text in next(iter(content["causes"].values()))
 
 
 # --- files that no runtime takes ------------------------------------------------------------------------------
