@@ -354,3 +354,53 @@ def test_fuse_rms_norm(function: Any, found: bool) -> None:
         (node,) = after.calls()
         x, weight, eps = node.args
         assert x in after.inputs() and str(weight) in after.constants and eps == pytest.approx(1e-6)
+
+
+def test_linear() -> None:
+    w, b = torch.randn(5, 4), torch.randn(5)
+
+    def f(m: Any, x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        return (
+            torch.addmm(m.b, x, m.w.t()),
+            torch.mm(x, m.w.t()),
+            torch.mm(x, y),
+            torch.mm(x, y.t().contiguous().t()),
+        )
+
+    after = linear(prepared(f, (3, 4), (4, 5), w=w, b=b))
+    assert names(after)[:2] == ["linear", "linear"]
+    first, second = list(after.calls())[:2]
+    assert first.args[1] is second.args[1] and torch.equal(after.constants[first.args[1].name], w)
+    assert torch.equal(after.constants[first.args[2].name], b) and len(second.args) == 2
+    # a product of activations is no linear, transposed or not
+    assert names(after).count("mm") == 2
+
+
+@pytest.mark.parametrize("readers", [1, 2])
+def test_views_around_a_linear_of_what_is_quantized_at_run_time(readers: int) -> None:
+    """They go, unless something else reads the tensor."""
+
+    def f(m: Any, x: Tensor, s: Tensor, z: Tensor) -> Tensor:
+        y = torch.ops.quantized_decomposed.dequantize_per_tensor.tensor(
+            x.to(torch.int8), s, z.to(torch.int64), *INT8
+        )
+        return sum(torch.mm(y.view(6, 4), m.w.t()).view(2, 3, 5) for _ in range(readers))
+
+    after = linear(prepared(f, (2, 3, 4), (1,), (1,), w=torch.randn(5, 4)))
+    shapes = [shape_of(node) for node in after.calls() if target_name(node) == "aten.linear.default"]
+    assert shapes == ([(2, 3, 5)] if readers == 1 else [(6, 5)] * 2)
+
+
+def test_fold_qdq() -> None:
+    def f(x: Tensor) -> tuple[Tensor, Tensor]:
+        q = Q(torch.sigmoid(x), 0.5, 3, *INT8)
+        same, other = DQ(q, 0.5, 3, *INT8), DQ(q, 0.25, 3, *INT8)
+        return torch.exp(same), torch.exp(other)
+
+    given = program(f, (2, 3))
+    after = fold_qdq(given)
+    assert names(given).count("quantized_decomposed.dequantize_per_tensor") == 2
+    first, second = after.outputs()
+    assert target_name(first.args[0]) == "aten.sigmoid.default"
+    # other parameters on the way back are no round trip
+    assert target_name(second.args[0]) == "quantized_decomposed.dequantize_per_tensor.default"
