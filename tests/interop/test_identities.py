@@ -10,8 +10,7 @@ import executorch.backends.vulkan.vulkan_preprocess as preprocess
 import pytest
 from executorch.exir.dialects._ops import ops as exir_ops
 from executorch.exir.tensor import TensorSpec
-from lowering.identities import BEHIND, CLONES
-from lowering.networks import program
+from lowering.networks import CLONES, IDENTITIES, program
 
 from . import executorch_lowering as theirs
 
@@ -23,7 +22,7 @@ def put_in_identities(exported: Any) -> Any:
     exported = ORIGINAL(exported)
     graph = exported.graph_module.graph
     shuffles = [n for n in graph.nodes if "q8ta_pixel_shuffle" in str(n.target)]
-    for node, (base, overload) in zip(shuffles, BEHIND, strict=True):
+    for node, (base, overload) in zip(shuffles, IDENTITIES, strict=True):
         (reader,) = node.users
         shape = [list(node.meta["val"].shape)] if base == "view_copy" else []
         with graph.inserting_before(reader):

@@ -19,8 +19,7 @@ from refsim.partition.passes import tag_layouts
 from refsim.partition.passes.tag_layouts import REPR
 from refsim.partition.repset.sets import ANY_STORAGE, Storage, TensorRepr
 
-from .identities import BEHIND, CLONES
-from .networks import NETWORKS, program
+from .networks import CLONES, IDENTITIES, NETWORKS, program
 from .quantize import quantize
 
 DOC = Path(__file__).parents[2] / "docs" / "partitioner.md"
@@ -142,7 +141,7 @@ def with_identities() -> FxProgram:
     """FourPixelShuffles, fused and not yet tagged, with an identity behind each pixel shuffle."""
     given = remove_clones(delegate("FourPixelShuffles").program)
     shuffles = [n for n in given.calls() if target_name(n) == "et_vk.q8ta_pixel_shuffle.default"]
-    for node, (base, overload) in zip(shuffles, BEHIND, strict=True):
+    for node, (base, overload) in zip(shuffles, IDENTITIES, strict=True):
         (reader,) = node.users
         target = getattr(getattr(torch.ops.aten, base), overload)
         shape = [list(node.meta["val"].shape)] if base == "view_copy" else []
