@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.fuzz import archives, arrays, plain, programs, readers, seeds, trees
+from tests.fuzz import archives, plain, programs, readers, seeds, trees
 from tests.fuzz.seeds import Files
 
 
@@ -43,7 +43,7 @@ def _member(name: str) -> archives.Mutate:
     suffixes = {
         ".json": trees.mutate,
         ".jsonl": trees.mutate,
-        ".npy": arrays.mutate,
+        ".npy": plain.mutate_header,
         ".pte": programs.mutate_pte,
         ".etdp": programs.mutate_etdump,
     }

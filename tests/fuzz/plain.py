@@ -98,3 +98,14 @@ def mutate_text(rng: random.Random, text: str) -> str:
         else:
             text = mutate(rng, text.encode("utf-8", "replace")).decode("latin-1")
     return text
+
+
+def mutate_header(rng: random.Random, data: bytes) -> bytes:
+    """A .npy file whose header has another text, or that is damaged anywhere. formats/test_reading.py has the worst."""
+    start = 10
+    (size,) = struct.unpack_from("<H", data.ljust(start, b"\0"), start - 2)
+    if rng.random() < 0.3:
+        return mutate(rng, data)
+    header = mutate_text(rng, data[start : start + size].decode("latin-1")).encode("utf-8", "surrogatepass")
+    length = len(header) if rng.random() < 0.95 else rng.choice(WORDS)
+    return data[: start - 2] + struct.pack("<H", length % 2**16) + header + data[start + size :]

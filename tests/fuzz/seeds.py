@@ -31,7 +31,7 @@ from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from tests.examples import some
-from tests.fuzz import archives, arrays
+from tests.fuzz import archives
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -167,7 +167,13 @@ def npys() -> tuple[Files, ...]:
         np.arange(24, dtype=np.int8).reshape(2, 3, 4),
     ]
     made += [np.float32(3), np.zeros((0, 3), np.int64), np.asfortranarray(np.ones((3, 4)))]
-    return tuple({"a.npy": arrays.npy(np.asarray(array))} for array in made)
+    return tuple({"a.npy": _npy(np.asarray(array))} for array in made)
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
 
 
 @cache

@@ -323,31 +323,16 @@ def test_conv2d_takes_the_kernel_that_upstream_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    "channels, out, groups, wide",
-    [
-        (16, (4, 65, 65), 1, False),  # more than 4096 positions
-        (16, (400, 64, 64), 1, True),
-        (16, (400, 32, 128), 1, True),
-        (16, (4, 64, 65), 1, False),
-        (32, (4, 65, 65), 1, True),
-        (18, (4, 8, 8), 1, False),
-        (16, (4, 8, 8), 2, False),
-    ],
-)
-def test_an_open_layout_becomes_that_of_the_kernel_that_upstream_takes(
-    channels: int, out: tuple[int, int, int], groups: int, wide: bool
-) -> None:
-    op = OPS["q8ta_conv2d"]
-    params = replace(bound("q8ta_conv2d").call.params, groups=groups)
-    assert op.input_layout is not None
-    found = op.input_layout(params, (1, channels, 9, 7), (1, *out), Target())
-    assert found == (PACKED_4C if wide else PACKED_4C1W)
-
-
-@pytest.mark.parametrize(
     ("images", "channels", "out", "groups", "mali", "before", "later"),
     [
         (1, 16, (16, 8, 8), 1, False, True, True),
+        (1, 16, (4, 64, 65), 1, False, False, False),  # more than 4096 positions
+        (1, 16, (4, 65, 65), 1, False, False, False),
+        (1, 16, (400, 64, 64), 1, False, True, True),
+        (1, 16, (400, 32, 128), 1, False, True, True),
+        (1, 32, (4, 65, 65), 1, False, True, True),
+        (1, 18, (4, 8, 8), 1, False, False, False),
+        (1, 16, (4, 8, 8), 2, False, False, False),
         (2, 16, (16, 8, 8), 1, False, True, False),  # 144 products
         (2, 128, (16, 8, 8), 1, False, True, True),  # 1152
         (2, 128, (16, 8, 9), 1, False, True, False),  # 72 places
@@ -360,7 +345,7 @@ def test_an_open_layout_becomes_that_of_the_kernel_that_upstream_takes(
         (1, 16, (16, 8, 8), 2, True, True, True),
     ],
 )
-def test_later_runtimes_pick_the_kernel_of_several_images_in_another_way(
+def test_an_open_layout_becomes_that_of_the_kernel_that_a_runtime_takes(
     images: int, channels: int, out: tuple[int, int, int], groups: int, mali: bool, before: bool, later: bool
 ) -> None:
     op = OPS["q8ta_conv2d"]
