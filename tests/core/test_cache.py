@@ -201,15 +201,6 @@ def test_a_folder_that_others_may_write_is_not_used(
     assert not list(tmp_path.glob("refsim-cache-*"))
 
 
-@pytest.mark.long
-def test_an_unwritable_cache_is_said_once(warm: tuple[Path, str], tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("a file where the folder should be")
-    done = work(tmp_path / "file")
-    assert (done.returncode, done.stdout) == (0, warm[1])
-    (line,) = done.stderr.splitlines()
-    assert "is not used as a cache" in line and "compiled again" in line
-
-
 def test_processes_share_what_stands_in_for_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+from collections.abc import Callable
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.check.run import check
+from refsim.cli import main
+from refsim.cli.kit.devtools import read_origins
 from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import FormatError, RefsimError
@@ -48,8 +50,6 @@ from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
 
 EXECUTOR = "cpu:emulated"
-#: Without click there is no command line, and the functions behind it are called.
-VERBS = find_spec("click") is not None
 DEFECT = "this is a defect of refsim"
 
 
@@ -59,10 +59,6 @@ class Finding(Exception):
 
 def verb(*arguments: str) -> None:
     """Run a command; a refusal is a FormatError here, and what it prints must be fit for a terminal."""
-    if not VERBS:
-        return
-    from refsim.cli import main
-
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(list(arguments))
@@ -90,38 +86,41 @@ def _drawn(model: Model) -> list[np.ndarray]:
     return [rng.uniform(-1.0, 1.0, shape).astype(dtype) for shape, dtype in model.input_shapes()]
 
 
+def _loaded(path: str) -> None:
+    check(path)
+    load(path)
+
+
+def _run(path: str) -> None:
+    model = load(path)
+    model.run(_drawn(model), executor_named(EXECUTOR))
+
+
+PROGRAM: tuple[Callable[[str], object], ...] = (
+    lambda path: verb("inspect", path),
+    lambda path: verb("inspect", path, "--json"),
+    lambda path: verb("inspect", path, "--html", f"{path}.html"),
+    lambda path: verb("check", path),
+    lambda path: verb("run", path, "--random", "0", "-x", EXECUTOR),
+    lambda path: expose(path, ExposeOptions()),
+    _loaded,
+    _run,
+)
+#: Mostly a delegate is run here, in several ways whose bytes must be equal.
+GRAPH = (("run", "--random", "0"), ("inspect", "--json"), ("check",))
+
+
 def program(folder: Path, way: int) -> None:
     """A .pte file or a delegate blob."""
-    path = str(folder / "m.pte")
-    if way % 8 == 0 and VERBS:
-        verb("inspect", path)
-    elif way % 8 == 1 and VERBS:
-        verb("inspect", path, "--json")
-    elif way % 8 == 2 and VERBS:
-        verb("inspect", path, "--html", str(folder / "page.html"))
-    elif way % 8 == 3 and VERBS:
-        verb("check", path)
-    elif way % 8 == 4 and VERBS:
-        verb("run", path, "--random", "0", "-x", EXECUTOR)
-    elif way % 8 == 5:
-        expose(path, ExposeOptions())
-    elif way % 8 == 6:
-        check(path)
-        load(path)
-    else:
-        model = load(path)
-        model.run(_drawn(model), executor_named(EXECUTOR))
+    PROGRAM[way % len(PROGRAM)](str(folder / "m.pte"))
 
 
 def graph(folder: Path, way: int) -> None:
-    """A delegate that is run: mostly here, in several ways whose bytes must be equal."""
+    """A delegate that is run."""
     path = str(folder / "m.pte")
-    if way % 8 == 0 and VERBS:
-        verb("run", path, "--random", "0")
-    elif way % 8 == 1 and VERBS:
-        verb("inspect", path, "--json")
-    elif way % 8 == 2 and VERBS:
-        verb("check", path)
+    if way % 8 < len(GRAPH):
+        name, *options = GRAPH[way % 8]
+        verb(name, path, *options)
     else:
         compared(load(path), way // 8)
 
@@ -230,7 +229,7 @@ def case(folder: Path, way: int) -> None:
     """A case, in a folder or in a zip file: read, run, and compared with wrong bytes."""
     path = folder / "c.zip"
     name = f"{path}!a" if path.exists() else str(folder)
-    if way % 6 == 0 and VERBS:
+    if way % 6 == 0:
         verb("replay", name, "-x", EXECUTOR)
         return
     stored = open_case(name) if path.exists() else read_folder(folder)
@@ -258,9 +257,9 @@ def profile(folder: Path, way: int) -> None:
 def exposed(folder: Path, way: int) -> None:
     """An exposed program with its manifest, and the outputs of a run of it."""
     path = str(folder / "m.pte")
-    if way % 4 == 0 and VERBS:
+    if way % 4 == 0:
         verb("collect", path, str(folder / "out.npz"), "-o", str(folder / "made"))
-    elif way % 4 == 1 and VERBS:
+    elif way % 4 == 1:
         verb("triage", path, "--random", "0", "--outputs", str(folder / "out.npz"))
     else:
         manifest.read(path)
@@ -277,7 +276,7 @@ def digests(folder: Path, way: int) -> None:
 
 def corpus(folder: Path, way: int) -> None:
     """The manifest of exported cases, and a certificate of their outputs."""
-    if way % 3 == 0 and VERBS:
+    if way % 3 == 0:
         made = str(folder / "made.html")
         verb("golden", "check", "--pte", str(folder), "--outputs", str(folder), "--certificate", made)
     else:
@@ -310,10 +309,6 @@ def _recorded() -> Model:
 
 def record(folder: Path, way: int) -> None:
     """An ETRecord or a .pt2 file: the lines of code behind the operators of a program."""
-    if not VERBS:
-        return
-    from refsim.cli.kit.devtools import read_origins
-
     found = read_origins(_recorded(), str(folder / "r.zip"))
     json.dumps(plain(found))
     for origin in found.found.values():
