@@ -51,7 +51,7 @@ class ProcessError(RefsimError):
 
 
 class Ended(ProcessError):
-    """The process ended first; ``got`` is ``signal 11`` or ``exit status 1``."""
+    """The process ended first; ``got`` is ``signal 11`` or ``exit status 1``, whose `means` stands behind `what`."""
 
 
 class Silent(ProcessError):
@@ -244,12 +244,15 @@ class Worker:
 
     def _lost(self, error: ProcessError) -> ProcessError:
         """End what is left of the process; the error, with its last words."""
-        if self._working:
-            error = type(error)(self.where, f"{error.what}, during {self._working}", got=error.got)
-            error.working = self._working
+        said: tuple[str, ...] = ()
         if self._stderr is not None and not self._stderr.closed:
             self._stderr.seek(max(0, self._stderr.seek(0, os.SEEK_END) - LAST_BYTES))
-            error.last_lines = last_lines(self._stderr.read().decode(errors="replace"))
+            said = last_lines(self._stderr.read().decode(errors="replace"))
+        what = (
+            error.what + (f", during {self._working}" if self._working else "") + means(str(error.got), said)
+        )
+        error = type(error)(self.where, what, got=error.got)
+        error.working, error.last_lines = self._working, said
         self.kill()
         return error
 
@@ -287,8 +290,12 @@ def run(
             raise Silent(where, "did not end in time", got=f"silence for {seconds:g} s")
         printed, told = (_text(file) for file in (out, said))
     if started.returncode:
-        failed = Ended(where, "did not end well", got=status(started.returncode))
-        failed.last_lines = last_lines(told or printed)  # some say what failed on stdout
+        got, said_last = (
+            status(started.returncode),
+            last_lines(told or printed),
+        )  # some say what failed on stdout
+        failed = Ended(where, "did not end well" + means(got, said_last), got=got)
+        failed.last_lines = said_last
         raise failed
     return printed
 
@@ -319,6 +326,27 @@ def _scratch_file() -> IO[bytes]:
 def status(code: int) -> str:
     """A return code of `subprocess` in words."""
     return f"signal {-code}" if code < 0 else f"exit status {code}"
+
+
+#: What a signal says of the kernel that ran: which, and what the C library said before, if that decides.
+_MEANS = (
+    ("signal 11", "", "read or write out of bounds"),
+    ("signal 7", "", "read or write out of bounds"),
+    (
+        "signal 6",
+        "free()|malloc()|corrupt|chunk|unsorted",
+        "write out of bounds, seen when memory was given back",
+    ),
+)
+
+
+def means(got: str, said: Sequence[str]) -> str:
+    """What the end of a process tells of the memory that it used, behind a colon; "" where it tells nothing."""
+    text = "\n".join(said)
+    for signalled, pattern, meaning in _MEANS:
+        if got == signalled and any(word in text for word in pattern.split("|")):
+            return f": {meaning}"
+    return ""
 
 
 def last_lines(text: str) -> tuple[str, ...]:

@@ -144,7 +144,7 @@ BUGS: tuple[Bug, ...] = (
             "H and W exchanged"),
     ),
     *_of(GENERAL, "q8ta_conv2d_general", EPILOGUE,
-        ("conv-no-bias", "apply_bias != 0u", "apply_bias > 1u", "channel constants misplaced"),
+        ("conv-no-bias", "apply_bias != 0u", "apply_bias > 1u", "bias left out"),
         ("conv-sums-of-16-bits", "float(sum) - correction", "float(clamp(sum, -32768, 32767)) - correction",
             "sums of 16 bits"),
     ),

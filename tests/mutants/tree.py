@@ -111,7 +111,8 @@ def execute(
 def _how(error: process.ProcessError) -> str:
     """How a process ended, and what it said last."""
     endless = limits.ended_by_limit(str(error.got))
-    return f"{NO_END if endless else error.got}: {' | '.join(error.last_lines)}"
+    how = NO_END if endless else f"{error.got}{process.means(str(error.got), error.last_lines)}"
+    return f"{how}: {' | '.join(error.last_lines)}"
 
 
 #: What names a module of the tests, or of the sources, that there is not: no change takes away a file.

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations, permutations
 
-from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, similar, times
+from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
@@ -24,6 +24,8 @@ _EXCHANGED = {
     **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
 }  # fmt: skip
 
+#: What a wrong kernel clamps to: unsigned bytes, or as many on both sides of 0.
+_BOUNDS = ((0, 255), (-127, 127))
 #: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.
 _TO_UNSIGNED = ((ast.BitAnd(), 255), (ast.Add(), 128))
 
@@ -64,6 +66,11 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         first = ast.Call(node.func, [added.left, *node.args[1:]], [])
         both = ast.Call(node.func, [ast.BinOp(first, ast.Add(), added.right), *node.args[1:]], [])
         yield Alternative(both, "clamped twice")
+    if name == "clamp":
+        yield from (
+            Alternative(ast.Call(node.func, [node.args[0], *map(ast.Constant, bounds)], []), "constant")
+            for bounds in _BOUNDS
+        )
     if name == "mul_add":
         yield from _products(site)
     if name == "range":
@@ -85,17 +92,7 @@ def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
                 yield Alternative(_Unsigned(site, word, op, by).visit(cloned(site.node)), "unsigned")
 
     for a, b in permutations(dict.fromkeys(words), 2):
-        yield Alternative(_Renamed(a, b).visit(cloned(site.node)), "squared")
-
-
-class _Renamed(ast.NodeTransformer):
-    """One variable in place of another."""
-
-    def __init__(self, name: str, other: str) -> None:
-        self.name, self.other = name, other
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(self.other, node.ctx) if node.id == self.name else node
+        yield Alternative(Renamed({a: b}).visit(cloned(site.node)), "squared")
 
 
 class _Unsigned(ast.NodeTransformer):

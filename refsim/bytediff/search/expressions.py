@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.plain import ADDED
-from refsim.bytediff.search.site import Alternative, KernelSite, call, kinds, similar, times
+from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, kinds, similar, times
 
 #: So many other names stand for one at most.
 MOST_NAMES = 6
@@ -78,6 +79,19 @@ def regrouped(site: KernelSite) -> Iterator[Alternative]:
     for other in _SWAPPED.get(type(op), ()):
         if _BINDS[other] > _binds(inner):
             yield Alternative(ast.BinOp(a, inner, ast.BinOp(b, other(), node.right)), "operator")
+
+
+def names_exchanged(site: KernelSite) -> Iterator[Alternative]:
+    """Two variables of one kind taken for each other in both parts: ``w % r * r + h % r`` for ``h % r * r + w % r``."""
+    left, right = (_variables(part) for part in (site.node.left, site.node.right))
+    for a, b in product(left - right, right - left):
+        if similar(a, b):
+            turned = Renamed({a: b, b: a}).visit(cloned(site.node))
+            yield Alternative(turned, "values exchanged")
+
+
+def _variables(node: ast.expr) -> set[str]:
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
 def _binds(op: ast.operator) -> int:
@@ -148,9 +162,16 @@ def constant(site: KernelSite) -> Iterator[Alternative]:
 
 
 def kind(site: KernelSite) -> Iterator[Alternative]:
-    """Twice as many bits for floats."""
-    if ast.unparse(site.node) == "np.float32":
+    """Twice as many bits for floats; another of a variable's attributes that the function asks for."""
+    node: ast.Attribute = site.node
+    if ast.unparse(node) == "np.float32":
         yield Alternative(ast.parse("np.float64", mode="eval").body, "type")
+    if isinstance(node.value, ast.Name) and node.value.id in _set_before(site.tree, node.value):
+        asked = [each for each in ast.walk(site.tree) if isinstance(each, ast.Attribute)]
+        base = ast.unparse(node.value)
+        others = dict.fromkeys(each.attr for each in asked if ast.unparse(each.value) == base)
+        for other in [name for name in others if name != node.attr][:MOST_NAMES]:
+            yield Alternative(ast.Attribute(node.value, other, ast.Load()), "name")
 
 
 def name(site: KernelSite) -> Iterator[Alternative]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy as shallow
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FunctionType
 from typing import Any
@@ -55,15 +55,17 @@ class Names:
         """A node as its author wrote it."""
         if node is None:
             return ""
-        return ast.unparse(_Named(self.texts).visit(cloned(node)))
+        return ast.unparse(Renamed(self.texts).visit(cloned(node)))
 
 
-class _Named(ast.NodeTransformer):
-    def __init__(self, texts: dict[str, str]) -> None:
-        self.texts = texts
+class Renamed(ast.NodeTransformer):
+    """Variables under other names."""
+
+    def __init__(self, names: Mapping[str, str]) -> None:
+        self.names = names
 
     def visit_Name(self, node: ast.Name) -> ast.AST:
-        return ast.Name(self.texts.get(node.id, node.id), node.ctx)
+        return ast.Name(self.names.get(node.id, node.id), node.ctx)
 
 
 def cloned(node: ast.AST) -> ast.AST:

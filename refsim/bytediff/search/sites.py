@@ -19,6 +19,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.BinOp, expressions.order),
     (ast.BinOp, expressions.binary),
     (ast.BinOp, expressions.regrouped),
+    (ast.BinOp, expressions.names_exchanged),
     (ast.Compare, expressions.compare),
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),
