@@ -13,8 +13,13 @@ from seeded import EDITS, Edit, Line
 
 from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run
+from refsim.bytediff.search.bench import Bench
+from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.whole import predicted
+from refsim.bytediff.search.words import text_of
 from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
+from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS
 
@@ -50,10 +55,10 @@ def _within(line: Line, place: tuple[str, int]) -> bool:
 
 
 def test_the_kernels_without_an_edit_are_right() -> None:
-    for case in {edit.op: edit for edit in EDITS}.values():
-        right = Edit("", case.op)
-        bound, _ = case.shown()
-        assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), case.op
+    for shown in {edit.op: edit for edit in EDITS}.values():
+        right = Edit("", shown.op)
+        bound, _ = shown.shown()
+        assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), shown.op
 
 
 @pytest.mark.long
@@ -77,6 +82,37 @@ def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch
     without, told = (diff(right, given, call=other, like=[found] * like).causes for like in (0, 1))
     assert not any(cause.exact and cause.name == first.name for cause in without)
     assert told[0].exact and told[0].name == first.name
+
+
+@pytest.mark.search(10)
+@pytest.mark.parametrize(
+    ("op", "number", "words"),
+    [
+        (
+            "q8ta_conv2d_general",
+            3,
+            ("(first + step) // push[OUT + W] for (first + step) % push[OUT + W]", "a for b"),
+        ),
+        (
+            "q8ta_add",
+            10,
+            ("A_SCALE for B_SCALE", "clamp(whole + zp, 0, 255) for clamp(whole + zp, QMIN, QMAX)"),
+        ),
+    ],
+)
+def test_two_edits_at_once_are_told_together(op: str, number: int, words: tuple[str, str]) -> None:
+    """Where one of them gives some of the bytes, and none gives all."""
+    bound = bind(case(op, number))
+    bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+    first, second = (
+        next(row for row in bench.steps[0].schema.edits if text_of(row) == text) for text in words
+    )
+    right = bound.call.expected(bound.inputs)
+    rows = (Candidate(0, first), Candidate(0, second), Candidate(0, second, also=first))
+    *single, both = (predicted(bench, row, (0,), right.words, 1 << 30) for row in rows)
+    assert both is not None and not any(np.array_equal(both, one) for one in (*single, right.words))
+    report = diff(right, both.view(np.int8), call=bound)
+    assert any(cause.exact and search.AND in cause.detail for cause in report.causes), str(report)
 
 
 def test_threads_search_one_after_the_other() -> None:

@@ -123,7 +123,10 @@ def test_a_crash_says_what_was_done_and_where() -> None:
     with Worker(Work, where="work", keep_stderr=True) as worker, pytest.raises(Ended) as caught:
         worker.call("crash")
     error = caught.value
-    assert str(error) == "work: no answer, during node 5 of delegate 0: read or write out of bounds; got signal 11"
+    assert (
+        str(error)
+        == "work: no answer, during node 5 of delegate 0: read or write out of bounds; got signal 11"
+    )
     assert error.working == "node 5 of delegate 0"
     fatal, inner, *_ = error.last_lines
     assert fatal == "Fatal Python error: Segmentation fault" and "string_at" in inner

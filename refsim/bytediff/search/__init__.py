@@ -46,6 +46,8 @@ def allowed() -> float:
 _ALONE = RLock()
 #: Numbers in the words of an edit.
 NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
+#: What stands between the words of two edits at once.
+AND = ", and "
 #: Of classes with the same bytes these are told first, and these last: the one is likely, the other says least.
 LIKELY = (
     "sums of 16 bits", "no clamp", "relu bound", "edge of the input", "tie rule", "H and W exchanged",
@@ -91,7 +93,8 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
         cells = survivor.words.view(np.int8) if ev.desc.is_int8 else survivor.words
         told = cells[counted].tobytes()
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
-            groups.setdefault((told, name), []).append(Found(name, Prediction(name, detail, cells), place))
+            prediction = Prediction(name, detail, cells, fitted=survivor.found.pair)
+            groups.setdefault((told, name), []).append(Found(name, prediction, place))
     lines: dict[bytes, list[Place]] = {}
     for (told, _), rows in groups.items():
         lines.setdefault(told, []).extend(row.own for row in rows if row.own is not None)
@@ -119,6 +122,8 @@ def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
         return
     alike = {NUMBERS.sub("#", words) for words in like}
 
+    yield from _paired(bench, like)
+
     def fits(row: Candidate) -> bool:
         if row.edit is not None:
             return text_of(row.edit) in like
@@ -138,6 +143,32 @@ def _candidates(bench: Bench) -> Iterator[Candidate]:
         yield from (Candidate(at, edit) for edit in step.schema.edits)
 
 
+def _paired(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
+    """The pairs of edits that these words tell."""
+    for words in like:
+        first, between, rest = words.partition(AND)
+        second = rest.rpartition(" (")[0]  # behind it stands its line
+        if not between:
+            continue
+        a, b = ([row for row in _candidates(bench) if _words(row) == part][:1] for part in (first, second))
+        yield from (pair for one in a for other in b if (pair := _pair(one, other)) is not None)
+
+
+def _pair(first: Candidate, second: Candidate) -> Candidate | None:
+    """Two edits at once, if they may be: of one kernel, or one of them of what the kernels are launched with."""
+    if first.edit is None:
+        return replace(second, device=first.device) if second.edit is not None else None
+    if second.edit is None:
+        return replace(first, device=second.device)
+    return replace(first, edit=second.edit, also=first.edit) if first.step == second.step else None
+
+
+def _words(row: Candidate) -> str:
+    if row.edit is not None:
+        return text_of(row.edit)
+    return "" if row.device is None else row.device.detail
+
+
 def _order(name: str) -> int:
     return LIKELY.index(name) if name in LIKELY else len(LIKELY) + (name in VAGUE)
 
@@ -150,7 +181,13 @@ def _says(row: Candidate, name: str, detail: str) -> bool:
 
 
 def _told(row: Candidate) -> tuple[str, str, Place | None]:
-    """The class of an edit, what it says, and its place."""
+    """The class of an edit, what it says, and its place; of two edits those of the first, with the words of both."""
+    if row.pair:
+        first = replace(row, edit=row.also, also=None)
+        (name, one, place), (_, other, second) = _told(first), _told(replace(row, device=None, also=None))
+        detail = f"{one}{AND}{other} ({second})"
+        held = place or second
+        return name, detail, held and replace(held, edit=detail)
     if row.edit is None:
         assert row.device is not None
         return row.device.name, row.device.detail, row.device.place

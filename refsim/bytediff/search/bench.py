@@ -136,9 +136,10 @@ class Bench:
         edit: KernelEdit | None = None,
         entry: Entry | None = None,
         device: DeviceEdit | None = None,
+        also: KernelEdit | None = None,
     ) -> None:
         """Edit the kernel of one step, or what kernels are launched with; without an edit all is right again."""
-        self.steps[number].schema.select(edit, entry)
+        self.steps[number].schema.select(edit, entry, also)
         self.device = device
         if not self.produced:
             self.produced = {step.output: Produced(self, step, at) for at, step in enumerate(self.steps[:-1])}

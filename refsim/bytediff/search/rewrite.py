@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import CodeType
 from typing import Any, Protocol
 
@@ -36,11 +36,13 @@ def compiled(tree: ast.AST, name: str) -> CodeType:
 class Rewrite(ast.NodeTransformer):
     """A copy of a tree: ``switch`` asks for the number at each place, ``watch`` tells of each, ``plain`` does neither.
 
-    ``compiled`` has the edit ``only`` alone, if it is here.
+    ``compiled`` asks for none. The edits ``made`` are there for good.
     """
 
-    def __init__(self, at: Mapping[ast.AST, Sequence[Numbered]], way: str, only: int = -1) -> None:
-        self.at, self.way, self.only, self.loops = at, way, only, 0
+    def __init__(
+        self, at: Mapping[ast.AST, Sequence[Numbered]], way: str, made: Collection[int] = ()
+    ) -> None:
+        self.at, self.way, self.made, self.loops = at, way, made, 0
 
     def visit(self, node: ast.AST) -> Any:
         new = self.rebuilt(node)
@@ -71,8 +73,9 @@ class Rewrite(ast.NodeTransformer):
         first, last = edits[0].number, edits[-1].number
         if self.way == "watch":
             return ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(first), new], [])
-        if self.way == "compiled" and first <= self.only <= last:
-            return edits[self.only - first].made.new  # type: ignore[return-value]
+        for number in self.made:
+            if first <= number <= last:
+                return edits[number - first].made.new  # type: ignore[return-value]
         if self.way != "switch":
             return new
         chain: Any = edits[-1].made.new
@@ -87,7 +90,7 @@ class Rewrite(ast.NodeTransformer):
         """A statement, unless its edit is selected."""
         (edit,) = edits
         body = new if isinstance(new, list) else [new]
-        if self.way == "compiled" and edit.number == self.only:
+        if edit.number in self.made:
             return ast.Pass()
         if self.way == "watch":
             call = ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edit.number), ast.Constant(0)], [])

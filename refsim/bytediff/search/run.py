@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from operator import index
 
 import numpy as np
@@ -45,6 +45,9 @@ IN_REGION = 3
 SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
+#: Pairs of edits are tried where so many items are wrong and no edit gives the buffer: those of so many first ones, of
+#: which each gives some of the items, for so many places.
+LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 6, 3 * PLACES_PER_SECOND
 #: A survivor must fit so many items, and so many survivors are looked at.
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
@@ -106,6 +109,8 @@ class EditSearch:
         #: How many places may be computed, and after how many no further edit is tried.
         self.most = PLACES_PER_SECOND * self.seconds
         self.end_at: float = LINES if self.known else self.most
+        #: Which bits of the buffer are compared, and whether an edit gave all of them.
+        self.mask, self.exact = np.array(self.witnesses.mask, np.uint32).view(np.int32), False
         #: Whether an item of the edit at hand wrote words that are not its own, and what the last item wrote.
         self.wandered, self.written = False, dict[int, int]()
 
@@ -147,6 +152,10 @@ class EditSearch:
         yield from self._predicted(chain(self.whole[:MOST_WHOLE], chosen(moved[:many])))
         inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
         yield from self._predicted(chosen([*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]))
+        if not self.known and not self.exact and len(self.witnesses.wrong) >= LEAST_PAIRED:
+            firsts = [row for row in (*parts, *moved, *inside) if row.entry is None]
+            pairs = filter(self._fits_all, self._pairs(firsts[:MOST_PAIRED]))
+            yield from self._predicted(islice(pairs, MOST_PARTS))
 
     def _devices(self) -> Iterator[DeviceEdit]:
         """The edits of what the kernels are launched with, and of what they read."""
@@ -155,8 +164,36 @@ class EditSearch:
         yield from loaded.edits(self.bench.steps, self.bench.inputs, self.ev.others, previous)
         yield from host.edits(self.bench.steps)
 
+    def _pairs(self, firsts: list[Candidate]) -> Iterator[Candidate]:
+        """Pairs of edits that give all witnesses, where the first one gives some of them."""
+        self.end_at = min(self.most, self.taken + PAIRS)
+        for first in firsts:
+            self._choose(first)
+            left = [
+                one for one in self.witnesses.wrong if self._fit(one) not in _HITS
+            ] or self.witnesses.wrong
+            rest = [one for one in (*self.witnesses.wrong, *self.witnesses.right) if one not in left]
+            for row in self._seconds(first):
+                if self.taken > self.end_at or time.thread_time() > self.end:
+                    return
+                self._choose(row)
+                if all(self._fit(witness) is Fit.YES for witness in (*left, *rest)):
+                    yield row
+            self.bench.choose(first.step)
+
+    def _seconds(self, first: Candidate) -> Iterator[Candidate]:
+        """An edit with each other one: of the same kernel, or of what the kernels are launched with."""
+        if first.device is not None:
+            for at, step in enumerate(self.bench.steps):
+                yield from (Candidate(at, edit, device=first.device) for edit in step.schema.edits)
+                self.bench.choose(at)
+            return
+        edits = (edit for edit in self.bench.steps[first.step].schema.edits if edit is not first.edit)
+        yield from (replace(first, edit=edit, also=first.edit) for edit in edits)
+        yield from (replace(first, device=device) for device in self._devices())
+
     def _choose(self, row: Candidate) -> None:
-        self.bench.choose(row.step, row.edit, row.entry, row.device)
+        self.bench.choose(row.step, row.edit, row.entry, row.device, row.also)
 
     @property
     def _late(self) -> bool:
@@ -196,6 +233,7 @@ class EditSearch:
             fills, actual = self.witnesses.fills, self.ev.actual.words
             words = predicted(self.bench, row, fills, actual, PLAIN_STEPS)
             if words is not None:
+                self.exact |= not np.any((words ^ actual) & self.mask)
                 yield Survivor(row, words, alike)
 
     def _measured(self) -> list[dict[int, int]]:
@@ -260,8 +298,8 @@ class EditSearch:
 
     def _moves(self, row: Candidate) -> bool:
         """Whether an edit may change the place of what is written."""
-        if row.device is not None:
-            return row.device.moves
+        if row.device is not None and row.device.moves:
+            return True
         return row.edit is not None and self.bench.steps[row.step].schema.moves(row.edit, row.entry)
 
     def _fits_all(self, row: Candidate) -> bool:

@@ -69,7 +69,7 @@ class Copy:
     first: int = 0
     tree: Any = None
     calls: list[Copy] = field(default_factory=list)
-    codes: dict[str, CodeType] = field(default_factory=dict)
+    codes: dict[tuple[str, int], CodeType] = field(default_factory=dict)
     #: Node -> its edits, one behind the other.
     at: dict[ast.AST, list[KernelEdit]] = field(default_factory=dict)
 
@@ -90,16 +90,16 @@ class Copy:
         self.tree = _Resolve(self, tree).visit(tree)
         self.schema.find_edits(self)
 
-    def code(self, way: str) -> CodeType:
+    def code(self, way: str, also: int = -1) -> CodeType:
         """The compiled copy: ``switch`` asks for the edit's number at each place, ``watch`` tells of each place."""
-        if way not in self.codes:
-            tree = Rewrite(self.at, way).visit(self.tree)
-            self.codes[way] = compiled(tree, self.name)
-        return self.codes[way]
+        if (way, also) not in self.codes:
+            tree = Rewrite(self.at, way, (also,)).visit(self.tree)
+            self.codes[way, also] = compiled(tree, self.name)
+        return self.codes[way, also]
 
-    def made(self, way: str, space: dict[str, Any]) -> FunctionType:
-        """The function in a namespace."""
-        made = FunctionType(self.code(way), space, self.name, self.function.__defaults__)
+    def made(self, way: str, space: dict[str, Any], also: int = -1) -> FunctionType:
+        """The function in a namespace; ``also`` is an edit that it has for good."""
+        made = FunctionType(self.code(way, also), space, self.name, self.function.__defaults__)
         made.__kwdefaults__ = self.function.__kwdefaults__
         return made
 
@@ -147,6 +147,7 @@ class KernelSchema:
         self.seen: dict[int, int] = {}
         self.places = 0
         self._selected: list[tuple[dict[str, Any], Copy]] = []
+        self._also: KernelEdit | None = None
         self.namespace: dict[str, Any] = {
             "np": np if host else Scalars, **ADDED, "_edit": -1, "_left": self.left, "_watch": self._watch,
             "_Endless": EndlessError,
@@ -182,8 +183,10 @@ class KernelSchema:
                 self._put(space, copy, way)
 
     def _put(self, space: dict[str, Any], copy: Copy, way: str) -> None:
-        kept = copy.kept if way == "kept" else None
-        space[copy.name] = kept or copy.made("plain" if way == "kept" else way, space)
+        also = self._also
+        kept = copy.kept if way == "kept" and (also is None or also.copy not in copy.reach) else None
+        number = also.number if also is not None and also.copy is copy else -1
+        space[copy.name] = kept or copy.made("plain" if way == "kept" else way, space, number)
         for entry, own in self.spaces.items():
             if own is space and entry.copy is copy:
                 self.namespace[entry.name] = space[copy.name]
@@ -193,12 +196,17 @@ class KernelSchema:
         self.seen[number] = self.seen.get(number, 0) | (1 if isinstance(value, (float, np.floating)) else 2)
         return value
 
-    def select(self, edit: KernelEdit | None, entry: Entry | None = None) -> None:
-        """Let the kernel have one edit, everywhere or where one entry leads to it; or none."""
+    def select(
+        self, edit: KernelEdit | None, entry: Entry | None = None, also: KernelEdit | None = None
+    ) -> None:
+        """Let the kernel have one edit, everywhere or where one entry leads to it; or none. ``also``: a second one."""
         for space, copy in self._selected:
             self._put(space, copy, self.rest)
             space["_edit"] = -1
         self._selected = []
+        if also is not self._also:
+            self._also = also
+            self._all(self.rest)
         if edit is None:
             return
         spaces = [self.spaces[entry]] if entry is not None else [self.namespace, *self.spaces.values()]
@@ -233,9 +241,12 @@ class KernelSchema:
         return found
 
     @lru_cache(MOST_BUILT)  # noqa: B019 - schemas are kept as long as the process lives
-    def built(self, edit: KernelEdit | None, entry: Entry | None = None) -> Callable[..., Any]:
-        """The kernel with one edit, compiled. Only the edited function and its callers are made again."""
-        number, edited = (-1, self.kernel) if edit is None else (edit.number, edit.copy)
+    def built(
+        self, edit: KernelEdit | None, entry: Entry | None = None, also: KernelEdit | None = None
+    ) -> Callable[..., Any]:
+        """The kernel with one edit or two, compiled. Only the edited functions and their callers are made again."""
+        edits = [one for one in (edit, also) if one is not None]
+        numbers, edited = [one.number for one in edits], {one.copy for one in edits} or {self.kernel}
         njit = jit.ready().njit(nogil=True, error_model="numpy", boundscheck=True)
         space = {**self.namespace, "np": np, **self.names.originals}
         space |= {name: njit(f) for name, f in ADDED.items()}
@@ -243,7 +254,7 @@ class KernelSchema:
         own = space if entry is None else dict(space)
 
         def add(where: dict[str, Any], copy: Copy) -> None:
-            tree = Rewrite(copy.at, "compiled", number).visit(copy.tree)
+            tree = Rewrite(copy.at, "compiled", numbers).visit(copy.tree)
             where[copy.name] = njit(FunctionType(compiled(tree, copy.name), where))
 
         for copy in self._callers(edited, self.kernel if entry is None else entry.copy):
@@ -284,11 +295,10 @@ class KernelSchema:
             return edit.old in nodes
         return edit.copy in copies and (entry is None or entry.name in names)
 
-    def _callers(self, copy: Copy, top: Copy) -> list[Copy]:
-        """A function and those through which another calls it, the innermost first; those that call others instead."""
-        remade = {
-            copy,
-            *(self.copies[function] for function in self.instead.values() if function in self.copies),
+    def _callers(self, copies: set[Copy], top: Copy) -> list[Copy]:
+        """Functions and those through which another calls them, the innermost first; those that call others instead."""
+        remade = copies | {
+            self.copies[function] for function in self.instead.values() if function in self.copies
         }
         return sorted((at for at in top.reach if remade & at.reach), key=lambda at: len(at.reach))
 

@@ -11,6 +11,7 @@ from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import loaded
 from refsim.bytediff.search.rewrite import BEHIND
+from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
 from refsim.core.launch import Triple
 from refsim.ops.base.registry import kernel_of
@@ -48,32 +49,36 @@ def _run(
             name: loaded(words, device.read[name]) if name in device.read else words
             for name, words in inputs.items()
         }
+    edits = (row.edit, row.entry, row.also) if at == row.step else (None, None, None)
     reached = step.reached(device if edited else None)
     launch = reached, *bench.launched(at, device)
     if not edited and not step.schema.instead:
         return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
         if bench.cost <= limit:
-            return _plain(step, row, launch, inputs, limit)
-        if device is not None and not (device.push or device.spec or step.schema.instead):
-            return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)  # no index is another
+            return _plain(step, edits, launch, inputs, limit)
+        right = edits[0] is None and not step.schema.instead
+        if device is not None and right and not (device.push or device.spec):  # no index is another
+            return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
         padded = {name: np.append(array, np.zeros(BEHIND, np.int32)) for name, array in inputs.items()}
-        return _compiled(step.schema.built(row.edit, row.entry), step, launch, padded)
+        return _compiled(step.schema.built(*edits), step, launch, padded)
     except Exception:  # whatever stops a wrong kernel: it predicts nothing
         return None, np.zeros(0, bool)
 
 
+#: The edits of a kernel, as `KernelSchema.select` takes them.
+Edits = tuple[KernelEdit | None, Entry | None, KernelEdit | None]
 #: How many work items, specialization words, and push words.
 Launched = tuple[Triple, Sequence[int], Sequence[int]]
 
 
 def _plain(
-    step: Step, row: Candidate, launch: Launched, inputs: dict[str, Any], limit: int
+    step: Step, edits: Edits, launch: Launched, inputs: dict[str, Any], limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
     schema = step.schema
     out = Out()
     out.size = step.launch.out.words
-    schema.select(row.edit, row.entry)
+    schema.select(*edits)
     schema.left[0] = 4 * limit
     try:
         items = list(np.ndindex(launch[0]))
