@@ -104,39 +104,18 @@ AGAINST_TORCH = [
 INTS = Rng(6).ints(-9, 9, (3, 4, 5))
 VOLUME = (Rng(7).ints(-64, 64, (1, 2, 5, 6, 4)) / 8).astype(np.float32)
 PLACES = Rng(8).ints(0, 2, (2, 3, 4, 5))
+DEEP = EXACT[:2, :2, :3, :4].reshape(3, 2, 2, 2, 2)
+SHALLOW = EXACT[:, :2, :4, :4].reshape(2, 4, 2, 2, 2)
 #: rows that no kernel of ExecuTorch's stands for, and those that its wheel computes by another library
 AGAINST_TORCH += [
-    (
-        "aten.convolution.default",
-        (
-            VOLUME,
-            EXACT[:2, :2, :3, :4].reshape(3, 2, 2, 2, 2),
-            None,
-            (1, 2, 1),
-            (1, 0, 1),
-            (1, 1, 2),
-            False,
-            (0, 0, 0),
-            1,
-        ),
-    ),
+    ("aten.convolution.default", (VOLUME, DEEP, None, (1, 2, 1), (1, 0, 1), (1, 1, 2), False, (0, 0, 0), 1)),
     (
         "aten.convolution.default",
         (EXACT[:, :, 0], EXACT[0, :, :2, :3], None, (2,), (1,), (1,), True, (1,), 1),
     ),
     (
         "aten.convolution.default",
-        (
-            VOLUME,
-            EXACT[:, :2, :4, :4].reshape(2, 4, 2, 2, 2),
-            None,
-            (2, 1, 1),
-            (0, 1, 0),
-            (1, 1, 1),
-            True,
-            (1, 0, 0),
-            1,
-        ),
+        (VOLUME, SHALLOW, None, (2, 1, 1), (0, 1, 0), (1, 1, 1), True, (1, 0, 0), 1),
     ),
     ("aten.avg_pool3d.default", (VOLUME, (2, 2, 2), (2, 1, 2), (1, 0, 0))),
     ("aten.avg_pool3d.default", (VOLUME, (2, 2, 2), (2, 2, 2), (1, 1, 0), True, True, 16)),

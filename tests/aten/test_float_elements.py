@@ -73,6 +73,14 @@ SPECIAL = np.array(
 )
 
 SIXTH = F32(0.16666667)
+
+
+def gelu(x: np.float32) -> np.float32:
+    cubed = F32(F32(F32(F32(0.044715) * x) * x) * x)
+    inner = F32(np.sqrt(F32(2) / F32(3.141593))) * F32(x + cubed)
+    return F32(F32(F32(0.5) * x) * F32(F32(1) + F32(np.tanh(np.float64(inner)))))
+
+
 #: name -> its arguments after the tensor, and the shader's line for one finite element
 LINES: dict[str, tuple[tuple[object, ...], Callable[[np.float32], np.float32]]] = {
     "relu": ((), lambda x: min(max(x, F32(0)), F32(np.inf))),
@@ -89,23 +97,7 @@ LINES: dict[str, tuple[tuple[object, ...], Callable[[np.float32], np.float32]]] 
     "log10": ((), lambda x: F32(F32(np.log(np.float64(x))) * F32(0.4342944819))),
     "sigmoid": ((), lambda x: F32(F32(1) / F32(F32(1) + F32(np.exp(np.float64(-x)))))),
     "tanh": ((), lambda x: F32(np.tanh(np.float64(min(max(x, F32(-15)), F32(15)))))),
-    "gelu": (
-        ("none",),
-        lambda x: F32(
-            F32(F32(0.5) * x)
-            * F32(
-                F32(1)
-                + F32(
-                    np.tanh(
-                        np.float64(
-                            F32(np.sqrt(F32(2) / F32(3.141593)))
-                            * F32(x + F32(F32(F32(F32(0.044715) * x) * x) * x))
-                        )
-                    )
-                )
-            )
-        ),
-    ),
+    "gelu": (("none",), gelu),
     "add": ((F32(0.7), 2), lambda x: F32(x + F32(F32(2) * F32(0.7)))),
     "sub": ((F32(0.7), 2), lambda x: F32(x - F32(F32(2) * F32(0.7)))),
     "mul": ((F32(0.7),), lambda x: F32(x * F32(0.7))),

@@ -83,17 +83,9 @@ class Graph:
                 data = np.full(given.dims, given.dtype == "float32", given.dtype).tobytes()
                 self.constants.append(named_constant(given.key, len(data)) if given.key else data)
             self.kept.append(given)
-            self.ids[id(given)] = self.add(
-                VkTensor(
-                    _DELEGATE[given.dtype],
-                    given.dims,
-                    number,
-                    given.obj,
-                    given.storage,
-                    given.layout,
-                    _DELEGATE[given.staged],
-                )
-            )
+            code, staged = _DELEGATE[given.dtype], _DELEGATE[given.staged]
+            place = (given.obj, given.storage, given.layout)
+            self.ids[id(given)] = self.add(VkTensor(code, given.dims, number, *place, staged))
         return self.ids[id(given)]
 
     def call(self, name: str, *args: Any) -> Graph:
@@ -173,15 +165,8 @@ def program(
         for number in range(len(blobs))
     )
     named = tuple(pte.NamedData(key, len(blobs) + at) for at, key in enumerate(data or {}))
-    plan = pte.Plan(
-        "forward",
-        tuple(values),
-        (),
-        (),
-        (pte.Chain((), (), tuple(instructions)),),
-        operators,
-        delegates,
-    )
+    chain = pte.Chain((), (), tuple(instructions))
+    plan = pte.Plan("forward", tuple(values), (), (), (chain,), operators, delegates)
     stored = pte.SegmentOffsets(0, (0,)) if segment else None
     whole = pte.Program(0, (plan,), constant_segment=stored, named_data=named)
     return write_pte(whole, [*blobs, *(data or {}).values()])

@@ -52,18 +52,8 @@ def uncompiled(*names: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_whole_model_runs_uncompiled() -> None:
     model = Path(__file__).parents[1] / "data" / "models" / "linear_head"
-    command = [
-        sys.executable,
-        "-m",
-        "refsim.cli",
-        "run",
-        f"{model}.pte",
-        "-i",
-        f"{model}.io.npz",
-        "-x",
-        "cpu:emulated",
-    ]
-    command += ["--golden", f"{model}.dump.zip", "--expect", f"{model}.io.npz"]
+    command = [sys.executable, "-m", "refsim.cli", "run", f"{model}.pte", "-i", f"{model}.io.npz"]
+    command += ["-x", "cpu:emulated", "--golden", f"{model}.dump.zip", "--expect", f"{model}.io.npz"]
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,17 +14,7 @@ Mutate = Callable[[random.Random, bytes], bytes]
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA)
 _LOCAL, _CENTRAL, _END = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
 #: Fields of a central directory's entry: offset, struct code.
-_FIELDS = (
-    (8, "<H"),
-    (10, "<H"),
-    (16, "<I"),
-    (20, "<I"),
-    (24, "<I"),
-    (28, "<H"),
-    (30, "<H"),
-    (32, "<H"),
-    (42, "<I"),
-)
+_FIELDS = (*((at, "<H") for at in (8, 10, 28, 30, 32)), *((at, "<I") for at in (16, 20, 24, 42)))
 
 
 def unpacked(data: bytes) -> dict[str, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import struct
 from collections.abc import Iterator
@@ -26,21 +27,7 @@ _INTS = (
     -1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 127, 128, 255, 256, -128, -129, 1000, 65536, 1 << 20, 2**31 - 1, 2**31,
     2**32 - 1, 2**32, 2**63 - 1, -(2**31), -(2**63),
 )  # fmt: skip
-_DOUBLES = (
-    0.0,
-    -0.0,
-    1.0,
-    -1.0,
-    0.5,
-    1e-300,
-    1e300,
-    5e-324,
-    float("nan"),
-    float("inf"),
-    -float("inf"),
-    2.0**61,
-    3.5,
-)
+_DOUBLES = (0.0, -0.0, 1.0, -1.0, 0.5, 3.5, 5e-324, 1e-300, 1e300, 2.0**61, math.nan, math.inf, -math.inf)
 _TEXTS = (
     "",
     "x" * 500,

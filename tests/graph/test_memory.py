@@ -52,23 +52,10 @@ def chain(*calls: tuple[str, tuple[int, ...]]) -> tuple[OperatorCall, ...]:
 
 
 def test_lifetimes() -> None:
-    values = (
-        tensor(4),
-        tensor(4),
-        tensor(4),
-        tensor(4, constant=0),
-        tensor(4),
-        tensor(4),
-        Int(1),
-        ValueList((4, 5)),
-    )
-    graph = VkGraph(
-        "0",
-        chain(("et_vk.prepack.default", (3, 1)), ("a", (0, 6, 2)), ("b", (2, 1, 7)), ("c", (4, 0))),
-        values,
-        (0,),
-        (5,),
-    )
+    plain = (tensor(4),) * 3
+    values = (*plain, tensor(4, constant=0), *plain[:2], Int(1), ValueList((4, 5)))
+    calls = chain(("et_vk.prepack.default", (3, 1)), ("a", (0, 6, 2)), ("b", (2, 1, 7)), ("c", (4, 0)))
+    graph = VkGraph("0", calls, values, (0,), (5,))
     lives = memory.lifetimes(graph)
     assert lives == {
         0: memory.Lifetime(-1, 3),
