@@ -14,7 +14,7 @@ from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text
 from refsim.device.bisect import Bisected
 from refsim.device.complete import CompleteComparison
-from refsim.device.row import GIVEN, Row
+from refsim.device.dumped import GIVEN, Row
 from refsim.golden.told import ToldReport
 from refsim.graph.describe import NodeOutput
 from refsim.graph.origin import Origins

@@ -17,9 +17,9 @@ from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
-from refsim.golden.covered import Coverage
+from refsim.golden.coverage import Coverage
 from refsim.golden.named import open_case
-from refsim.golden.renewed import RenewedCorpus
+from refsim.golden.regen import RenewedCorpus
 from refsim.golden.rules import case_name
 from refsim.golden.store import Corpus
 from refsim.ops.base.case import Case, as_text
@@ -165,7 +165,7 @@ def coverage(root: str | None) -> Coverage:
 
     The status is 1 if something has none.
     """
-    from refsim.golden.covered import covered  # kernels come with it
+    from refsim.golden.coverage import covered  # kernels come with it
 
     return covered(Corpus.at(root))
 
@@ -180,7 +180,7 @@ def regen(
     operators: tuple[str, ...], root: str | None, reason: str, dry_run: bool, fresh: bool
 ) -> RenewedCorpus:
     """Compute the corpus, or OPERATORS of it (or chains), from the rules; show what changes; write it with a reason."""
-    from refsim.golden.renewed import renewed  # kernels come with it
+    from refsim.golden.regen import renewed  # kernels come with it
 
     return renewed(operators, root, reason, dry_run, fresh)
 
@@ -194,6 +194,6 @@ def new(operator: str, root: str | None) -> RenewedCorpus:
     OPERATOR is one that has none yet: python -m refsim.ops new NAME makes the file of a new one, as of the
     q8ta_leaky_relu below.
     """
-    from refsim.golden.renewed import begun  # kernels come with it
+    from refsim.golden.regen import begun  # kernels come with it
 
     return begun(operator, root)

@@ -19,8 +19,8 @@ from refsim.core.errors import ParameterError
 from refsim.core.plain import plain
 from refsim.device.outputs import IN_FOLDER
 from refsim.golden import certify, programs
-from refsim.golden.chosen import Size, exportable
 from refsim.golden.exported import ExportedCorpus, JudgedDevice, exported
+from refsim.golden.programs import Size, exportable
 
 
 @verb("export", "--size small --pte out/corpus")
@@ -91,7 +91,7 @@ def check(
     certificate: tuple[str, ...],
 ) -> JudgedDevice:
     """Judge what a device made of exported cases: which kernels are wrong, in which layouts and shapes, and why."""
-    from refsim.golden.certificate import page
+    from refsim.golden.certify import page
 
     for name in certificate:
         if os.path.splitext(name)[1] not in (".json", ".html"):

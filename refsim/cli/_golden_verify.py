@@ -15,9 +15,8 @@ from refsim.exec.cpu import isa as isas
 from refsim.exec.cpu.thread_pool import processors
 from refsim.exec.share import Share
 from refsim.golden import verify as checks
-from refsim.golden.results import run
 from refsim.golden.store import Corpus, full_name
-from refsim.golden.verified import VerifiedCorpus, verified
+from refsim.golden.verified import VerifiedCorpus, run, verified
 
 #: Workers that nobody asked for: more of them wait for a device that they share.
 MOST_WORKERS = 13

@@ -28,9 +28,9 @@ from refsim.core.doing import progress
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Text
+from refsim.device.across import RuntimesCompared, compare_runtimes
 from refsim.device.bisect import launched
 from refsim.device.complete import CompleteComparison, Completeness, unwatched_lines
-from refsim.device.on_runtimes import RuntimesCompared, compare_runtimes
 from refsim.device.opened import opened
 from refsim.exec.factory import executor_named
 from refsim.exec.share import shares

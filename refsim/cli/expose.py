@@ -27,7 +27,7 @@ from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
 from refsim.device.manifest import VALUES, WORDS, ExposedOutput, Manifest, judged_by, path_of
 from refsim.device.outputs import FORM
 from refsim.device.runs import MOST, SUFFIX, script
-from refsim.device.unchanged import SEED, Unchanged, verify
+from refsim.device.strip import SEED, Unchanged, verify
 from refsim.exec.model import Model, load
 from refsim.formats.targets import TargetRow
 

@@ -20,7 +20,7 @@ from refsim.core.errors import GraphError
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, FileSize, Result, Text
 from refsim.device.opened import Opened, opened
-from refsim.device.single_output import FORMS
+from refsim.device.outputs import ONE_FORMS
 from refsim.exec.factory import executor_named
 from refsim.exec.trace import Traced, find_node, trace
 from refsim.formats.cases import Stored, contents, write_folder
@@ -57,7 +57,7 @@ class ExtractedCase(Result):
             given_text = f"inputs {self.case}/{INPUTS}" if given else "no inputs"
             run = f"run {self.case}/{PROGRAM} with ExecuTorch's runtime on the device, {given_text}"
             yield Command(f"{run}; then: refsim replay {self.case} --actual OUTPUT")
-            yield f"OUTPUT: {FORMS}"
+            yield f"OUTPUT: {ONE_FORMS}"
             return
         yield Command(f"run it again: refsim replay {self.case}")
         if self.alone:

@@ -31,7 +31,7 @@ from refsim.core.result import Result, Same, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.bisect import launched
-from refsim.device.single_output import FORMS
+from refsim.device.outputs import ONE_FORMS
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
@@ -135,7 +135,7 @@ class ReplayedActual(BufferCompared):
 @click.option(
     "--actual",
     metavar="FILE",
-    help=f"Instead of running the case, compare what a device made of it: {FORMS}.",
+    help=f"Instead of running the case, compare what a device made of it: {ONE_FORMS}.",
 )
 @actual_layout_option
 @click.option(

@@ -28,9 +28,9 @@ from refsim.core.doing import progress
 from refsim.core.errors import GraphError
 from refsim.core.qmath import Profile
 from refsim.device.complete import Completeness, check_run, fix_of, meant, named
+from refsim.device.exchanged import GOT
 from refsim.device.execution import Execution, execute, misshaped
 from refsim.device.opened import opened
-from refsim.device.pairs import GOT
 from refsim.device.ran_file import RanFile, outputs_of
 from refsim.device.sequenced import RanSequence, run_sequence
 from refsim.exec.factory import executor_named

@@ -57,7 +57,7 @@ from refsim.exec.again import Again
 from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
-from refsim.golden.causes import KernelCauses, WrongCase, of_kernels, table_of
+from refsim.golden.apart import KernelCauses, WrongCase, of_kernels, table_of
 from refsim.golden.named import CASES
 from refsim.golden.paths import DUMP, FOUND
 from refsim.golden.told import ToldReport, kernels_text

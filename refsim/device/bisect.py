@@ -16,9 +16,8 @@ from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
 from refsim.core.qmath import Profile
 from refsim.device import floats, resized
-from refsim.device.doubts import doubted
-from refsim.device.dumped import Buffers, Strayed, dumped_inputs
-from refsim.device.row import GIVEN, Row
+from refsim.device.dumped import GIVEN, Buffers, Row, Strayed, dumped_inputs
+from refsim.device.other_inputs import doubted
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -63,7 +62,7 @@ def bisect(
     ``asked``: the delegate and the number of the one node that is explained instead.
     ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
     device had other inputs than these, so that no operator is wrong but on inputs that were dumped. ``unsaid``: nobody
-    says which inputs it had; others are looked for, see `refsim.device.doubts`.
+    says which inputs it had; others are looked for, see `refsim.device.other_inputs`.
     """
 
     flat = any(graph.target.runtime.flat for graph in model.graphs.values())

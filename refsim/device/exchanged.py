@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Hashable, Mapping, Sequence
 
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
-from refsim.device.pairs import GOT, key, pair
-from refsim.device.row import Row
+from refsim.device.dumped import Row
 from refsim.device.verdicts import Triage
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -86,3 +86,22 @@ def taken_for(found: Triage, inputs: Sequence[np.ndarray]) -> list[str]:
     if held:
         trace(found.collected.model, inputs, executor_named("cpu"), visit)
     return notes
+
+
+#: How two exchanged buffers are told.
+GOT = "{} where {} should be, and the other way round"
+
+
+def pair(want: Mapping[str, Hashable], got: Mapping[str, Hashable]) -> tuple[str, str] | None:
+    """The first two names of which each has got what the other wants; None without any. Keys are those of `key`."""
+    holders = {held: name for name, held in got.items()}
+    for name, wanted in want.items():
+        other = holders.get(wanted)
+        if other is not None and other != name and want[other] == got[name] != wanted:
+            return name, other
+    return None
+
+
+def key(buffer: PackedBuffer) -> tuple[object, bytes]:
+    """What two buffers have in common that hold the same elements of the same tensor."""
+    return buffer.desc, hashlib.sha256(buffer.elements().tobytes()).digest()

@@ -19,7 +19,7 @@ from refsim.core.layout import layout
 from refsim.core.locate import at_byte
 from refsim.core.plain import Column
 from refsim.device.choose import expression
-from refsim.device.pairs import key, pair
+from refsim.device.exchanged import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model

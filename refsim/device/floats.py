@@ -20,8 +20,7 @@ from refsim.bytediff.evidence import cells
 from refsim.bytediff.findings import Allowed
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.qmath import PROFILES, Profile
-from refsim.device.dumped import Buffers, Strayed
-from refsim.device.row import GIVEN, Row
+from refsim.device.dumped import GIVEN, Buffers, Row, Strayed
 from refsim.exec.trace import Traced
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node

@@ -9,8 +9,7 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.counted import counted
 from refsim.core.tensor import TensorDesc
-from refsim.device.dumped import Buffers
-from refsim.device.row import Row
+from refsim.device.dumped import Buffers, Row
 from refsim.exec.model import Model
 from refsim.graph.graph import Graph, Node
 

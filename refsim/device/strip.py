@@ -6,18 +6,22 @@ reads any more, gives back the operators of the source in their order. Memory ob
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError
-from refsim.device.expose import DEQUANTIZE
+from refsim.core.errors import FormatError, GraphError
+from refsim.device import strip
+from refsim.device.expose import DEQUANTIZE, Exposed
 from refsim.device.manifest import Manifest
 from refsim.exec.model import Model, built
 from refsim.formats.pte.read import Pte, read_pte
 from refsim.formats.pte.schema import DELEGATE_SEGMENT, DelegateCall, Plan
 from refsim.formats.pte.write import write_pte
 from refsim.formats.vkgraph.edit import CLONE, FULL
-from refsim.formats.vkgraph.schema import VkGraph
+from refsim.formats.vkgraph.read import Blob
+from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import write_blob
 from refsim.graph.values import flat
 from refsim.ops.base.target import Target
@@ -72,3 +76,106 @@ def _plan(plan: Plan, own: int, added: dict[int, int]) -> Plan:
         for step in plan.chains[0].instructions
     )
     return replace(plan, outputs=plan.outputs[:own], chains=(replace(plan.chains[0], instructions=steps),))
+
+
+SEED = 0
+
+
+@dataclass(frozen=True)
+class Unchanged:
+    """What was compared: operators, values and outputs of the source, and the values handed out beside them."""
+
+    operators: Annotated[int, "Operators that are as they were."]
+    values: Annotated[int, "Values that are as they were."]
+    outputs: Annotated[int, "Outputs with the same bits."]
+    handed: Annotated[int, "Values that are handed out."]
+
+
+def verify(model: Model, file: Exposed) -> Unchanged:
+    """What is the same in a file as in the ``model`` that was exposed; GraphError for what is not."""
+    where = file.manifest.file
+    pte = read_pte(file.data, where)
+    assert model.container is not None and model.plan is not None
+    own, plan = file.manifest.own, pte.plan()
+    _same(where, "the program", _program(model.plan, model.plan, own), _program(plan, model.plan, own))
+    before, after = dict(model.container.blobs(model.plan)), dict(pte.blobs(plan))
+    operators = values = 0
+    for number, source in before.items():
+        place = f"{where}: delegate {number}"
+        added = len(after[number].graph.output_ids) - len(source.graph.output_ids)
+        kept = strip.without(after[number].graph, added)
+        _same(place, "operators", _operators(source.graph.chain), _operators(kept.chain))
+        _same(place, "its border", _border(source.graph), _border(kept))
+        _same(place, "values", _values(source, source), _values(after[number], source))
+        _check_memory(place, after[number].graph, source.graph)
+        operators, values = operators + len(kept.chain), values + len(source.graph.values)
+    _check_run(model, pte, file)
+    return Unchanged(operators, values, own, len(file.manifest.outputs) - own)
+
+
+def _same(where: str, what: str, source: object, found: object) -> None:
+    if source != found:
+        raise GraphError(where, f"{what} changed when values were exposed", need="those of the source")
+
+
+def _program(plan: Plan, source: Plan, own: int) -> tuple[Any, ...]:
+    """Inputs, values, outputs and instructions, as far as the source has them."""
+    steps = [
+        (step.delegate_index, step.args[: len(first.args)])
+        if isinstance(step, DelegateCall) and isinstance(first, DelegateCall)
+        else step
+        for step, first in zip(plan.chains[0].instructions, source.chains[0].instructions, strict=True)
+    ]
+    return plan.inputs, plan.outputs[:own], plan.values[: len(source.values)], steps
+
+
+def _operators(chain: Iterable[OperatorCall]) -> list[tuple[str, tuple[int, ...]]]:
+    return [(call.name, call.args) for call in chain]
+
+
+def _border(graph: VkGraph) -> tuple[Any, ...]:
+    return graph.input_ids, graph.output_ids, graph.storage_type_override, graph.memory_layout_override
+
+
+def _values(blob: Blob, source: Blob) -> tuple[Any, ...]:
+    """The values that the source has, wherever they lie, and its constants."""
+    rows = blob.graph.values[: len(source.graph.values)]
+    placed = [replace(row, mem_obj_id=-1) if isinstance(row, VkTensor) else row for row in rows]
+    return placed, [bytes(blob.constants[number]) for number in range(len(source.constants))]
+
+
+def _check_memory(where: str, graph: VkGraph, source: VkGraph) -> None:
+    """GraphError if an operator or an output of the source reads memory that another value was written to since."""
+    theirs, last = set(_operators(source.chain)), dict[int, int]()
+
+    def objects(ids: Iterable[int]) -> Iterable[tuple[int, int]]:
+        for number in flat(graph, ids):
+            row = graph.values[number]
+            if isinstance(row, VkTensor) and row.mem_obj_id >= 0:
+                yield number, row.mem_obj_id
+
+    def read(ids: Iterable[int], what: str) -> None:
+        for number, place in objects(ids):
+            if last.get(place, number) != number:
+                raise GraphError(
+                    f"{where}: {what}",
+                    "reads memory that was written again",
+                    got=f"value {last[place]} there",
+                    need=f"value {number}",
+                )
+
+    last.update((place, number) for number, place in objects(graph.input_ids))
+    for call in graph.chain:
+        if (call.name, call.args) in theirs:
+            read(call.args[:-1], f"node {call.node_id} {call.name}")
+        last.update((place, number) for number, place in objects(call.args[-1:]))
+    read(source.output_ids, "its outputs")
+
+
+def _check_run(model: Model, pte: Pte, file: Exposed) -> None:
+    """GraphError if the program without what was appended gives other bits."""
+    target = next((graph.target for graph in model.graphs.values()), None)
+    inputs = model.random_inputs(SEED)
+    pairs = zip(model.run(inputs), strip.source(pte, file.manifest, target).run(inputs), strict=True)
+    for number, (ours, theirs) in enumerate(pairs):
+        _same(file.manifest.file, f"out{number}", ours.tobytes(), theirs.tobytes())

@@ -11,8 +11,8 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device.collect import Collected
+from refsim.device.dumped import Row
 from refsim.device.floats import OWN, UNBOUNDED
-from refsim.device.row import Row
 from refsim.formats.cases import ACTUAL, contents
 from refsim.formats.dumps import value_name
 
@@ -78,7 +78,7 @@ class Triage:
 
     @property
     def doubted(self) -> Row | None:
-        """The first operator that other inputs explain; see `refsim.device.doubts`."""
+        """The first operator that other inputs explain; see `refsim.device.other_inputs`."""
         return next((v.row for v in self.verdicts if v.row.excused), None)
 
     @property

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -18,6 +18,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+import refsim
 from refsim.bytediff import diff
 from refsim.bytediff.findings import Difference
 from refsim.bytediff.rank import Cause
@@ -25,13 +26,14 @@ from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
+from refsim.core.html import rendered
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
 from refsim.device import outputs
 from refsim.formats.file import meant, quote
 from refsim.formats.reading import json_file, reading
-from refsim.golden.causes import KernelCauses, WrongCase, of_kernels
+from refsim.golden.apart import KernelCauses, WrongCase, likely, of_kernels, table_of
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
 from refsim.golden.store import DigestEntry, digest, parse
@@ -316,3 +318,55 @@ def _settled(row: Verdict, profile: str) -> Verdict:
     if row.verdict == LEGAL and profile not in row.judged.profiles:
         return replace(row, detail=Detail(otherwise=f"the other cases fit {profile}"))
     return row
+
+
+MEANINGS = {
+    SAME: "every byte that the kernel defines is the definition's",
+    LEGAL: "other bytes, which a device may write that rounds as a profile says",
+    KNOWN_DEFECT: "the bytes of a defect that ExecuTorch's runtime has on every device",
+    WRONG: "bytes that nothing of this explains, or an output of another size",
+    MISSING: "the program of this case gave no outputs",
+}
+
+
+def verdict(certificate: Certificate) -> str:
+    """The one sentence that the page begins with."""
+    total = len(certificate.verdicts)
+    count = {name: sum(row.verdict == name for row in certificate.verdicts) for name in VERDICTS}
+    said = [f"{count[name]} {name}" for name in VERDICTS if count[name]]
+    right = "all right" if certificate.right else "not all right"
+    return f"{counted(total, 'case')}, {right}: {', '.join(said)}"
+
+
+def what(row: Verdict) -> Iterator[str]:
+    """What there is to say about a case that is not the same."""
+    if row.verdict == LEGAL:
+        yield f"legal under {', '.join(row.judged.profiles)}" + (
+            f"; {row.detail.otherwise}" if row.detail.otherwise else ""
+        )
+    elif row.verdict == KNOWN_DEFECT:
+        yield row.judged.known.note if row.judged.known else ""
+    elif row.verdict == MISSING:
+        yield "no outputs"
+    elif row.detail.unfit:
+        yield row.detail.unfit
+    else:
+        yield f"{row.detail.differing} differ; {'; '.join(row.detail.pattern)}"
+        yield from likely(row.detail.causes)
+
+
+def page(certificate: Certificate) -> str:
+    """The page as HTML. MissingDependencyError without jinja2."""
+    return rendered(
+        "certificate",
+        "refsim.golden",
+        "certificate.html",
+        certificate=certificate,
+        verdict=verdict(certificate),
+        verdicts=VERDICTS,
+        meanings=MEANINGS,
+        deviations=certificate.deviations,
+        what=what,
+        causes=table_of(certificate.causes),
+        version=refsim.__version__,
+    )

@@ -20,7 +20,7 @@ from refsim.core.status import DIFFERENT, SAME
 from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.golden import certify, programs
-from refsim.golden.chosen import Size, choose, exportable, layouts_of
+from refsim.golden.programs import Size, choose, exportable, layouts_of
 from refsim.golden.told import kernels_text
 
 
@@ -78,7 +78,7 @@ class JudgedDevice(Result):
         return SAME if self.found.right else DIFFERENT
 
     def text(self) -> Text:
-        from refsim.golden.certificate import verdict, what
+        from refsim.golden.certify import verdict, what
 
         found = self.found
         columns = ("operator", *(f"{name} count" for name in certify.VERDICTS))

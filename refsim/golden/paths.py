@@ -19,7 +19,7 @@ from refsim.core.errors import FormatError, ParameterError, RawBufferError, Refs
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
 from refsim.core.no_clobber import free
 from refsim.core.tensor import TensorDesc
-from refsim.device import single_output
+from refsim.device import outputs
 from refsim.device.manifest import source_of
 from refsim.formats.cases import CASE_JSON
 from refsim.formats.dumps import Recorded
@@ -189,7 +189,7 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout, remark: Callable
     """The bytes of a file that holds such a tensor, uint8; RawBufferError, which names it, if it is of another size.
 
     An array of its elements (int8) is given as it is, and ``remark`` is told that its padding is not compared.
-    The file may also be the outputs of a run, as `refsim.device.single_output` takes them. FormatError for a folder,
+    The file may also be the outputs of a run, as `refsim.device.outputs.read_one` takes them. FormatError for a folder,
     which names a buffer in it.
     """
     desc = TensorDesc(tuple(shape), layout)
@@ -197,7 +197,7 @@ def raw_buffer(path: str, shape: Sequence[int], layout: Layout, remark: Callable
         held = sorted(file for file in Path(path).glob("*.bin") if file.stat().st_size == desc.nbytes)
         raise FormatError(path, "a folder", need=f"one raw buffer{f', such as {held[0]}' if held else ''}")
     try:
-        raw, chosen = single_output.read(path, desc)
+        raw, chosen = outputs.read_one(path, desc)
         elements = holds_elements(raw, desc)
         with naming(path):
             if not elements:

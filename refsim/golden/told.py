@@ -15,8 +15,7 @@ from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import Executor
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden import apart
-from refsim.golden.apart import Apart
-from refsim.golden.causes import COLUMNS, MOST_CAUSES, KernelCauses
+from refsim.golden.apart import COLUMNS, MOST_CAUSES, Apart, KernelCauses
 from refsim.ops.base.registry import OPS
 
 #: Lines of a module's source that are named: a kernel has few that store.

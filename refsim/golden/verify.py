@@ -20,7 +20,7 @@ from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import ProcessServer, served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
-from refsim.golden.causes import WrongCase
+from refsim.golden.apart import WrongCase
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
 from refsim.golden.check import (

@@ -18,7 +18,7 @@ from refsim.core.result import MOST_SHOWN, Command, Part, Result, Table, Text, r
 from refsim.core.status import DIFFERENT
 from refsim.core.status import SAME as RIGHT
 from refsim.exec.finding import KernelFinding
-from refsim.golden.causes import KernelCauses
+from refsim.golden.apart import KernelCauses
 from refsim.golden.judge import SAME
 from refsim.golden.told import kernels_text, report_lines, written_by
 from refsim.modules import inventory

@@ -28,7 +28,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.again import Again
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
-from refsim.golden.causes import KernelCauses, Runs, WrongCase, of_kernel
+from refsim.golden.apart import KernelCauses, Runs, WrongCase, of_kernel
 from refsim.golden.check import ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import TellingCase

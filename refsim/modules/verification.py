@@ -7,19 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import dropwhile, islice
+from itertools import dropwhile, islice, product
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from refsim.core import choices
-from refsim.core.errors import ParameterError
+from refsim.core.errors import ParameterError, RefsimError
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.rules import RULES, case_name
 from refsim.golden.telling import UPSTREAM, TellingCase, recorded_cases
 from refsim.modules import CASES
-from refsim.modules.flat import fitted
 from refsim.modules.trial import OUT_OF_BOUNDS, UNSAFE, Explained, ModuleTrial, Tried, in_turn
+from refsim.ops.base.case import Case
 from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Behaviour
 
@@ -287,3 +287,49 @@ def no_case(pattern: str, operators: Collection[str], upstream: Path | None) -> 
         "--case", f"no such case of {choices.listed(operators, MOST_LISTED)}", got=repr(pattern),
         need=need + choices.meant(pattern.partition("/")[0], RULES),
     )  # fmt: skip
+
+
+#: How far a size grows until a call is taken, and how many changes of a case are tried.
+GROWN, MOST = 4, 96
+#: Parameters that are plain in calls that such a runtime takes.
+_PLAIN = {"activation": "none", "groups": 1}
+
+
+def fitted(candidate: TellingCase, takes: Callable[[Call], bool]) -> TellingCase:
+    """The case with flat tensors, changed as little as makes its call taken; with packed ones if nothing does."""
+    flat = replace(candidate, flat=True)
+    if candidate.case is None or takes(candidate.bound.call):
+        return flat
+    for number, changes in enumerate(_changes(candidate.case)):
+        if number == MOST:
+            break
+        other = replace(flat, case=candidate.case.changed(**changes))
+        try:
+            if takes(other.packed.call):
+                return other
+        except RefsimError:  # these sizes do not go together
+            continue
+    return candidate
+
+
+def _changes(case: Case) -> Iterator[dict[str, Any]]:
+    """Plain parameters, then more columns, then more channels."""
+    plain = {name: value for name, value in _PLAIN.items() if case.params.get(name, value) != value}
+    outputs = case.features.get("out_channels")
+    grouped = {name: value for name, value in plain.items() if name != "groups"}
+    for base in (plain, grouped) if "groups" in plain else (plain,):
+        for more, deeper, wider in product(range(GROWN), range(GROWN), range(GROWN)):
+            changes = dict(base)
+            for name, (shape, _) in case.inputs.items():
+                grown = list(shape)
+                grown[-1] += wider
+                if len(grown) > 2:
+                    grown[-3] += deeper
+                    if "groups" not in changes and case.params.get("groups") == shape[-3]:
+                        changes["groups"] = grown[-3]
+                changes[name] = tuple(grown)
+            if outputs is not None:
+                changes["out_channels"] = outputs + more
+            elif more:
+                continue
+            yield changes

@@ -19,7 +19,7 @@ from typing import Any
 
 from refsim.core.errors import DeviceError, ParameterError, RefsimError
 from refsim.exec.fingerprint import foreign, sources
-from refsim.sweep.chunk_worker import ChunkWorker
+from refsim.sweep.chunk import ChunkWorker
 from refsim.sweep.executors import available
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepVariant

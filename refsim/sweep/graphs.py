@@ -11,10 +11,9 @@ from dataclasses import replace
 from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
 from refsim.golden.chain import ChainCase
-from refsim.golden.chain_draft import Shape
+from refsim.golden.chain_rules import Shape
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.sweep.draft import GraphDraft, dequantize, quantize
-from refsim.sweep.menu import MENU
+from refsim.sweep.draft import MENU, GraphDraft, dequantize, quantize
 
 #: Operators of a graph before its end, and how many draws may fail before it is left as it is.
 LEAST, MOST, TRIES = 3, 12, 60

@@ -17,7 +17,7 @@ from refsim.core.errors import FormatError, MissingDependencyError, ParameterErr
 from refsim.core.extras import SWEEP_FIX
 from refsim.exec.task_threads import served
 from refsim.formats.cases import write_folder
-from refsim.sweep.chunk_worker import ChunkWorker
+from refsim.sweep.chunk import ChunkWorker
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome, SweepFailure
 from refsim.sweep.plan import Chunk, SweepVariant

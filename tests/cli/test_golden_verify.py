@@ -17,7 +17,7 @@ from refsim.core.errors import DeviceError
 from refsim.core.plain import plain
 from refsim.exec.cpu import isa
 from refsim.golden import verify
-from refsim.golden.causes import of_kernels
+from refsim.golden.apart import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, write_sums

@@ -14,7 +14,7 @@ from refsim.bytediff import Cause
 from refsim.cli.kit.text import show
 from refsim.core.plain import plain
 from refsim.exec.emulated import EmulatedExecutor
-from refsim.golden import apart, causes
+from refsim.golden import apart
 from refsim.golden import told as shown
 from refsim.golden.check import compared
 from refsim.golden.named import open_case
@@ -44,8 +44,7 @@ def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(EmulatedExecutor, "run", run)
-    for module in (apart, causes):
-        monkeypatch.setattr(module, "rivals", lambda op, causes, found=(): TWO)
+    monkeypatch.setattr(apart, "rivals", lambda op, causes, found=(): TWO)
 
 
 def said(out: str, command: str) -> bool:

@@ -10,7 +10,7 @@ from refsim.device.bisect import launched_flat
 from refsim.formats.kernels import UPSTREAM_WGSL, read, written_flat
 from refsim.golden.rules import case, case_name
 from refsim.golden.telling import TellingCase
-from refsim.modules.flat import fitted
+from refsim.modules.verification import fitted
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.module_call import Host, why_not
 from refsim.ops.base.registry import OPS

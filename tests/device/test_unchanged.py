@@ -10,7 +10,7 @@ import pytest
 
 from refsim.core.errors import GraphError
 from refsim.device.expose import Exposed, ExposeOptions, expose
-from refsim.device.unchanged import verify
+from refsim.device.strip import verify
 from refsim.exec.model import load
 from refsim.formats.pte.read import read_pte
 from refsim.formats.pte.write import write_pte

@@ -20,10 +20,9 @@ from refsim.core.layout import PACKED_4W4C
 from refsim.core.qmath import PROFILES
 from refsim.device.bisect import bisect
 from refsim.device.collect import write as write_dump
-from refsim.device.doubts import SURE
+from refsim.device.dumped import Row
 from refsim.device.expose import Exposed, ExposeOptions, expose, write
-from refsim.device.other_inputs import Others, others
-from refsim.device.row import Row
+from refsim.device.other_inputs import SURE, Others, others
 from refsim.device.triage import triage
 from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, Triage
 from refsim.device.verdicts import WRONG as WRONG_KIND

@@ -10,7 +10,7 @@ import pytest
 
 from refsim.cli.kit.program import main
 from refsim.golden import programs
-from refsim.golden.chosen import NumberedCase
+from refsim.golden.programs import NumberedCase
 
 FEW = 12
 

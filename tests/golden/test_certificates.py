@@ -17,7 +17,7 @@ from exporting import FEW, document, written
 from refsim.cli.kit.program import main
 from refsim.core.errors import FormatError, RefsimError
 from refsim.golden import certify, programs
-from refsim.golden.chosen import choose
+from refsim.golden.programs import choose
 from refsim.golden.rules import case
 
 

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from modules import build, example
-from refsim.modules.repair import report
+from refsim.modules import repaired as report
 from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
-from refsim.modules.repair.given import Given
-from refsim.modules.repair.schema import Schema, edited, selectable
+from refsim.modules.repair.schema import Given, Schema, edited, selectable
 from refsim.modules.repair.search import BATCH, Repair, Searched, batches
 from refsim.modules.repair.valid import refused, tool
 from refsim.modules.repaired import RepairSearch
@@ -173,8 +172,8 @@ def lacking() -> Module:
 def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
     op = "q8ta_conv2d_pw"
     (step,) = dispatches(bind(OPS[op].cases.example).call)
-    assert list(report.unread(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
-    facts = list(report.unread(lacking(), step))
+    assert list(report.unused(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
+    facts = list(report.unused(lacking(), step))
     assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]
     found = RepairSearch.of(Searched(op, modules=(LACKING,)), {LACKING: facts})
     assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(found.lines())[1:]

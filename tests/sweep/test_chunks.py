@@ -22,7 +22,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
-from refsim.sweep import chunk, chunk_worker, executors
+from refsim.sweep import chunk, executors
 from refsim.sweep.chunk import ChunkRunner
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
@@ -102,7 +102,7 @@ def test_a_configuration_does_not_depend_on_its_chunk() -> None:
 
 @pytest.mark.long
 def test_a_process_that_dies_costs_one_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_worker, "ChunkRunner", Deadly)
+    monkeypatch.setattr(chunk, "ChunkRunner", Deadly)
     both = (CPU, SweepVariant("cpu:emulated"))
     (row,) = plan(2, UNARY.name, variants=both).chunks()
     (found,) = processes([row], 1)

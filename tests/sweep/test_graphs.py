@@ -15,9 +15,9 @@ from refsim.golden.chain import ChainCase, ChainEntry, defined, line, parse
 from refsim.golden.check import DIFFERENT
 from refsim.graph.graph import Graph
 from refsim.sweep.chunk import ChunkRunner
+from refsim.sweep.draft import NAMES, ONE, TWO
 from refsim.sweep.executors import Executors
 from refsim.sweep.graphs import LEAST, cut, draw
-from refsim.sweep.menu import NAMES, ONE, TWO
 from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 
 

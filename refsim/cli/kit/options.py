@@ -242,7 +242,7 @@ partial_option = click.option(
 
 
 def sure_option(function: F) -> F:
-    from refsim.device.doubts import SURE  # not at start-up: bytediff comes with it
+    from refsim.device.other_inputs import SURE  # not at start-up: bytediff comes with it
 
     return click.option(
         SURE,

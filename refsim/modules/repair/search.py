@@ -29,8 +29,7 @@ from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, ordered, parts
-from refsim.modules.repair.given import Given
-from refsim.modules.repair.schema import Schema, edited, selectable, targets
+from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
 from refsim.modules.repair.valid import refused
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
