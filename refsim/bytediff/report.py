@@ -21,7 +21,7 @@ from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import Cause, exact_edits, explained
 from refsim.bytediff.search import allowed
 from refsim.core import choices, doing
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, unpacked
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, holds_elements, unpacked
 from refsim.core.errors import MissingDependencyError, ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout, layout
 from refsim.core.locate import at_byte, at_index
@@ -260,16 +260,6 @@ def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.
         return PackedBuffer.from_raw(raw, desc.shape, desc.layout), raw[desc.nbytes :]
     except RawBufferError as error:
         raise RawBufferError(f"diff: {which}", error.what, got=error.got, need=error.need) from error
-
-
-def holds_elements(given: Raw, desc: TensorDesc) -> bool:
-    """Whether this is an array of an int8 tensor's elements, which lacks its padding, and not its bytes.
-
-    An array of one dim is bytes wherever it has as many as the buffer.
-    """
-    if not isinstance(given, np.ndarray) or given.dtype != np.int8 or not desc.is_int8:
-        return False
-    return given.shape == desc.shape and (given.ndim > 1 or given.nbytes != desc.nbytes)
 
 
 def _counts(ev: Evidence, left_out: str) -> list[Count]:

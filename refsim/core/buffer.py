@@ -85,6 +85,16 @@ def as_laid(desc: TensorDesc) -> tuple[int, ...]:
     return (*(desc.blocks_whcn[dim] for dim in desc.layout.dim_order), *(size for size in block if size > 1))
 
 
+def holds_elements(given: object, desc: TensorDesc) -> bool:
+    """Whether this is an array of an int8 tensor's elements, which lacks its padding, and not its bytes.
+
+    An array of one dim is bytes wherever it has as many as the buffer.
+    """
+    if not isinstance(given, np.ndarray) or given.dtype != np.int8 or not desc.is_int8:
+        return False
+    return given.shape == desc.shape and (given.ndim > 1 or given.nbytes != desc.nbytes)
+
+
 def unpacked(desc: TensorDesc, data: np.ndarray) -> np.ndarray:
     """The logical array, in the tensor's own rank, of a buffer's elements."""
     view = blocks_view(desc, data)

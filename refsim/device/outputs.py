@@ -16,9 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from refsim.bytediff.report import holds_elements
 from refsim.core import choices
-from refsim.core.buffer import PackedBuffer, as_laid
+from refsim.core.buffer import PackedBuffer, as_laid, holds_elements
 from refsim.core.counted import counted
 from refsim.core.dtypes import BY_NAME
 from refsim.core.errors import FormatError, RawBufferError, RefsimError, ShapeError

@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from refsim.bytediff.report import holds_elements
 from refsim.core import choices, folder_write
-from refsim.core.buffer import PackedBuffer, naming
+from refsim.core.buffer import PackedBuffer, holds_elements, naming
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, ParameterError, RawBufferError, RefsimError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout
