@@ -19,8 +19,8 @@ from refsim.core.errors import ParameterError
 from refsim.core.plain import plain
 from refsim.device.outputs import IN_FOLDER
 from refsim.golden import certify, programs
-from refsim.golden.exported import ExportedCorpus, JudgedDevice, exported
-from refsim.golden.programs import Size, exportable
+from refsim.golden.certify import JudgedDevice
+from refsim.golden.programs import ExportedCorpus, Size, exportable, exported
 
 
 @verb("export", "--size small --pte out/corpus")
@@ -91,8 +91,6 @@ def check(
     certificate: tuple[str, ...],
 ) -> JudgedDevice:
     """Judge what a device made of exported cases: which kernels are wrong, in which layouts and shapes, and why."""
-    from refsim.golden.certify import page
-
     for name in certificate:
         if os.path.splitext(name)[1] not in (".json", ".html"):
             raise ParameterError("--certificate", "unknown form", got=name, need="FILE.json or FILE.html")
@@ -107,7 +105,7 @@ def check(
         found = certify.check(files, outputs, about, advance, described.behaviour)
     for name in certificate:
         facts = {"refsim": refsim.__version__, **plain(found)}
-        text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else page(found)
+        text = strict_json.dumps(facts, indent=1) + "\n" if name.endswith(".json") else certify.page(found)
         atomic_write.write(name, text.encode())
         wrote(name)
     return JudgedDevice(folder, outputs, found)

@@ -30,9 +30,8 @@ from refsim.formats.module_folder import SUFFIX
 from refsim.golden.told import ToldReport, kernel_texts
 from refsim.modules import CASES, MOST_SANITIZED, SANITIZED, SECONDS, executors, inventory
 from refsim.modules.build import Repairing, Request, opened
-from refsim.modules.checked import verified
 from refsim.modules.result import CheckedFolder, remarks
-from refsim.modules.watch import Verdicts
+from refsim.modules.watch import Verdicts, verified
 from refsim.modules.watch import watch as watch_folder
 
 

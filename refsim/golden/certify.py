@@ -30,6 +30,9 @@ from refsim.core.html import rendered
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.result import MOST_SHOWN, Result, Table, Text, rest
+from refsim.core.status import DIFFERENT
+from refsim.core.status import SAME as RIGHT
 from refsim.device import outputs
 from refsim.formats.file import meant, quote
 from refsim.formats.reading import json_file, reading
@@ -37,6 +40,7 @@ from refsim.golden.apart import KernelCauses, WrongCase, likely, of_kernels, tab
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged, same
 from refsim.golden.programs import KIND, MANIFEST, MAX_BYTES, SCHEMA, described
 from refsim.golden.store import DigestEntry, digest, parse
+from refsim.golden.told import kernels_text
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import check_case
 from refsim.ops.base.target import Behaviour
@@ -370,3 +374,31 @@ def page(certificate: Certificate) -> str:
         causes=table_of(certificate.causes),
         version=refsim.__version__,
     )
+
+
+@dataclass(frozen=True)
+class JudgedDevice(Result):
+    """What a device made of exported cases."""
+
+    folder: Annotated[str, "The folder."]
+    outputs: Annotated[str, "The outputs."]
+    found: Annotated[Certificate, FLAT]
+
+    @property
+    def status(self) -> int:
+        return RIGHT if self.found.right else DIFFERENT
+
+    def text(self) -> Text:
+        found = self.found
+        columns = ("operator", *(f"{name} count" for name in VERDICTS))
+        yield Table(columns, [(op, *counts.values()) for op, counts in found.operators.items()])
+        rows = found.deviations
+        told = [row for row in rows if row.verdict == WRONG]
+        told = told or [row for row in rows if row.verdict == LEGAL]
+        for row in told[:MOST_SHOWN]:
+            yield f"{row.case} {row.layouts}: {'; '.join(what(row))}"
+            yield f"  {row.bound.case.configuration}"
+        yield from rest(len(told))
+        yield from kernels_text(found.causes)
+        yield from (f"known defect {name}: {text}" for name, text in found.known.items())
+        yield f"profile {found.profile}; {verdict(found)}"

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shlex
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -20,16 +22,21 @@ from typing import Annotated, Any
 
 import numpy as np
 
+import refsim
 from refsim.check.finding import Finding, Level
 from refsim.check.run import check_bytes
 from refsim.check.runtime import DEFAULT
 from refsim.core import choices
 from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
+from refsim.core.doing import progress
 from refsim.core.errors import LimitError, ParameterError
 from refsim.core.layout import layout
 from refsim.core.plain import plain
+from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.device.calls import add_call, tensor
+from refsim.device.outputs import IN_FOLDER
+from refsim.formats.cases import write_folder
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden.rules import RULES, TELLING, case, case_name
@@ -362,3 +369,81 @@ def nbytes_of(bound: BoundCase) -> int:
     consts = [bound.call.consts[arg.name] for arg in bound.call.op.of_kind(Kind.CONST)]
     stored = sum(buffer.desc.nbytes for buffer in bound.inputs.values())
     return stored + sum(value.nbytes for value in consts if value is not None) + bound.call.out.nbytes
+
+
+@dataclass(frozen=True)
+class ExportedFile(FileSize):
+    """A program of the corpus."""
+
+    cases: Annotated[int, "How many cases it holds."]
+
+
+@dataclass(frozen=True)
+class ExportedCorpus(Result):
+    """Cases as programs."""
+
+    folder: Annotated[str, "The folder."]
+    files: Annotated[Sequence[ExportedFile], "The files that were written."]
+    not_exported: Annotated[Sequence[LeftOut], "Cases that the runtime would not load."]
+    release: str
+
+    @property
+    def cases(self) -> Annotated[int, "How many cases."]:
+        return sum(one.cases for one in self.files)
+
+    @property
+    def bytes(self) -> Annotated[int, "Size of all files."]:
+        return sum(one.bytes for one in self.files)
+
+    def text(self) -> Text:
+        yield Table(
+            ("file", "cases count", "bytes"), [(one.file, one.cases, one.bytes) for one in self.files]
+        )
+        for rule, count in Counter(row.rule for row in self.not_exported).items():
+            what = next(row.what for row in self.not_exported if row.rule == rule)
+            yield f"not exported: {counted(count, 'case')}, {rule}: {what}"
+        files = f"{counted(len(self.files), 'file')}, {counted(self.bytes, 'byte')}"
+        yield f"{self.folder}: {counted(self.cases, 'case')} in {files}"
+        run = "run each file with ExecuTorch's runtime on the device, without inputs"
+        yield f"{run}, and save all outputs in one folder"
+        then = ["refsim", "golden", "check", "--pte", self.folder, "--outputs", "OUTPUTS"]
+        then += [] if self.release == DEFAULT else ["--runtime", self.release]
+        yield Command(f"then: {shlex.join(then)}")
+        yield f"OUTPUTS: {IN_FOLDER}"
+
+
+def exported(
+    folder: str, operators: Sequence[str], layouts: Sequence[str], size: Size, most: int, release: str
+) -> ExportedCorpus:
+    """Cases of the corpus written to a folder as programs; ParameterError where there is none of this kind."""
+    files: list[CorpusProgram] = []
+    refused: list[LeftOut] = []
+    wanted = operators or exportable()
+    with progress("operators", len(wanted)) as advance:
+        for op in wanted:
+            cases, left_out = loadable(choose((op,), layouts, size), release)
+            files += list(programs(cases, most))
+            refused += left_out
+            advance()
+    if not files:
+        raise _none_chosen(operators, layouts, size, refused)
+    content = {file.file: file.data for file in files}
+    content[MANIFEST] = manifest(files, refsim.__version__, refused)
+    write_folder(folder, content)
+    rows = [ExportedFile(file.file, len(file.data), len(file.cases)) for file in files]
+    return ExportedCorpus(folder, rows, refused, release)
+
+
+def _none_chosen(
+    operators: Sequence[str], layouts: Sequence[str], size: Size, refused: Sequence[LeftOut]
+) -> ParameterError:
+    """What there is instead: other layouts of these operators, or cases of another size."""
+    if refused:
+        said = f"the runtime loads none of {counted(len(refused), 'case')}"
+        return ParameterError("golden export", said, got=refused[0].case, need=refused[0].error.what)
+    names, asked = ", ".join(operators) or "any operator", ", ".join(layouts)
+    if next(choose(operators, layouts), None) is None:
+        need = choices.listed(layouts_of(operators or exportable()))
+        return ParameterError("golden export", f"no case of {names} has such a layout", got=asked, need=need)
+    what = f"no case of {names} in {asked} has this size" if layouts else f"no case of {names} has this size"
+    return ParameterError("golden export", what, got=size.value, need=Size.ALL.value)

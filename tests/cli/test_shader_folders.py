@@ -17,8 +17,8 @@ from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
 from refsim.modules import build as _shaders_build
-from refsim.modules import checked as verifying
 from refsim.modules import inventory
+from refsim.modules import watch as verifying
 from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"

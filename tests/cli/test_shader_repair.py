@@ -10,7 +10,7 @@ import pytest
 from modules import example, own
 from modules.build import put
 
-from refsim.modules.repair.valid import refused, tool
+from refsim.modules.repair.search import refused, tool
 
 pytest_plugins = "modules.opened"
 

@@ -9,12 +9,10 @@ import pytest
 
 from modules import build, example
 from refsim.modules import repaired as report
-from refsim.modules.repair.bounded import bound
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
-from refsim.modules.repair.schema import Given, Schema, edited, selectable
-from refsim.modules.repair.search import BATCH, Repair, Searched, batches
-from refsim.modules.repair.valid import refused, tool
+from refsim.modules.repair.schema import Given, Schema, bound, edited, selectable
+from refsim.modules.repair.search import BATCH, Repair, Searched, batches, refused, tool
 from refsim.modules.repaired import RepairSearch
 from refsim.ops.base.binding import bind
 from refsim.ops.base.module_call import ModuleDispatch, dispatches

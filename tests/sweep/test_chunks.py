@@ -23,12 +23,11 @@ from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call
 from refsim.sweep import chunk, executors
-from refsim.sweep.chunk import ChunkRunner
+from refsim.sweep.chunk import ChunkRunner, shrunk
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepPlan, SweepVariant, shared
 from refsim.sweep.run import inside, processes, sweep
-from refsim.sweep.shrink import shrunk
 
 CPU = SweepVariant("cpu")
 STATE = {"seed": 0, "profiles": [], "strict": False, "sources": ""}

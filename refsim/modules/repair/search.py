@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 
@@ -30,7 +32,6 @@ from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import Edit, ordered, parts
 from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
-from refsim.modules.repair.valid import refused
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
@@ -298,3 +299,26 @@ class Search:
     def _put(self, file: Path, code: bytes) -> None:
         (file.parent / "written").write_bytes(code)
         os.replace(file.parent / "written", file)
+
+
+TOOL = "spirv-val"
+
+
+@cache
+def tool() -> str | None:
+    """Where spirv-val is; None if it is not installed."""
+    return shutil.which(TOOL)
+
+
+def refused(code: bytes) -> str | None:
+    """What spirv-val says against a module; None if it says nothing, or is not there."""
+    path = tool()
+    if path is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "module.spv"
+        file.write_bytes(code)
+        done = subprocess.run(
+            [path, "--target-env", "vulkan1.1", str(file)], capture_output=True, text=True, check=False
+        )
+    return (done.stderr + done.stdout).strip() if done.returncode else None
