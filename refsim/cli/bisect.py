@@ -143,8 +143,9 @@ def command(
 def _check_compared(found: Bisected, where: str, recorded: Recorded | Ran, node: str | None) -> None:
     """FormatError if there was nothing to compare, or nothing of the operator that was asked for."""
     if not found.compared:
+        there = sorted(recorded.held if isinstance(recorded, Ran) else recorded.entries)
         raise FormatError(
-            where, "holds none of the model's buffers", got=choices.first(sorted(recorded.entries), MOST_NAMED),
+            where, "holds none of the model's buffers", got=choices.first(there, MOST_NAMED),
             need=f"such as {choices.first([row.value for row in found.rows], MOST_NAMED)}",
         )  # fmt: skip
     if found.asked is not None and found.chosen is not None and found.chosen.run is None:

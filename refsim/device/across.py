@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -24,7 +24,6 @@ from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
 from refsim.formats.dumps import value_name
 from refsim.graph.describe import NodeOutput
-from refsim.graph.graph import Graph
 from refsim.graph.interpreter import logical, run_node, stored
 from refsim.ops.flat.base import FlatMeaning
 
@@ -68,51 +67,42 @@ def across(
 
 
 def _rows(pair: tuple[Traced, Traced], executor: Executor, names: tuple[str, str]) -> Iterator[Across]:
+    """Where an operator has other sizes on the second runtime, what both have is compared, and the rest differs."""
     a, b = pair
-    graphs = a.graph, b.graph
-    if any(
-        graphs[0].tensors[value].shape != graphs[1].tensors[value].shape
-        for value in (*a.read, *a.node.outputs)
-    ):
-        yield from _sized(a, b, names)
-        return
-    again = _on(graphs[1], b, {value: logical(graphs[0], a.read, value) for value in a.read}, executor)
-    notes = [node.upstream for node in (a.node, b.node)]
-    strayed = any(
-        _differing(logical(graphs[0], a.read, value), logical(graphs[1], b.read, value)).any()
-        for value in a.read
+    read = {value: logical(a.graph, a.read, value) for value in a.read}
+    resized = any(
+        a.graph.tensors[value].shape != b.graph.tensors[value].shape for value in (*read, *a.node.outputs)
+    )
+    again = {} if resized else _on(b, read, executor)
+    strayed = not resized and any(
+        _differing(array, logical(b.graph, b.read, value)).any()
+        for value, array in read.items()
         if value in b.read
     )
     for value in a.node.outputs:
-        name = value_name(a.delegate, value)
-        left, right = (_written(graph, t, value) for graph, t in zip(graphs, pair, strict=True))
-        apart = _differing(left, right)
-        alone = _differing(left, np.ma.masked_array(again[value], np.ma.getmaskarray(right)))
-        why = []
-        if alone.any():
-            why = [f"{which}: {note}" for which, note in zip(names, notes, strict=True) if note]
-            text = _otherwise(a) or _otherwise(b) or _other_kernels(a, b)
-            why = why or [f"{names[1]}: {text}"] * bool(text)
-        if strayed and apart.any():
-            why.append(INPUTS)
+        left, right = (_written(t, value) for t in pair)
+        both: Any = (..., *map(slice, map(min, left.shape, right.shape)))
+        size, alone = max(left.size, right.size), 0
+        if not resized:
+            alone = int(_differing(left, np.ma.masked_array(again[value], np.ma.getmaskarray(right))).sum())
+        apart = int(_differing(left[both], right[both]).sum()) + size - left[both].size
+        why = _not_resized(pair, names) if resized else _why(pair, names) if alone else ()
         yield Across(
-            a.delegate, a.node.number, a.node.operator, name, left.size, int(apart.sum()), int(alone.sum()),
-            _most(left, right), tuple(why),
+            a.delegate, a.node.number, a.node.operator, value_name(a.delegate, value), size, apart, alone,
+            _most(left[both], right[both]), (*why, *([INPUTS] if strayed and apart else [])),
         )  # fmt: skip
 
 
-def _sized(a: Traced, b: Traced, names: tuple[str, str]) -> Iterator[Across]:
-    """Values whose operator has other sizes on the second runtime: what both have is compared, the rest differs."""
-    notes = {name: t.graph.resize(t.node) for name, t in zip(names, (a, b), strict=True)}
-    why = tuple(f"{name}: {row.note}" for name, row in notes.items() if row is not None)
-    for value in a.node.outputs:
-        left, right = (_written(t.graph, t, value) for t in (a, b))
-        common = tuple(map(slice, map(min, left.shape, right.shape)))
-        apart, rest = _differing(left[common], right[common]), max(left.size, right.size) - left[common].size
-        yield Across(
-            a.delegate, a.node.number, a.node.operator, value_name(a.delegate, value), max(left.size, right.size),
-            int(apart.sum()) + rest, 0, _most(left[common], right[common]), why or (INPUTS,),
-        )  # fmt: skip
+def _not_resized(pair: tuple[Traced, Traced], names: tuple[str, str]) -> Sequence[str]:
+    notes = {name: t.graph.resize(t.node) for name, t in zip(names, pair, strict=True)}
+    return [f"{name}: {row.note}" for name, row in notes.items() if row is not None] or [INPUTS]
+
+
+def _why(pair: tuple[Traced, Traced], names: tuple[str, str]) -> Sequence[str]:
+    """What makes an operator give something else on the same inputs."""
+    noted = [f"{name}: {t.node.upstream}" for name, t in zip(names, pair, strict=True) if t.node.upstream]
+    text = "" if noted else next(filter(None, map(_otherwise, pair)), "") or _other_kernels(*pair)
+    return noted or [f"{names[1]}: {text}"] * bool(text)
 
 
 def _otherwise(traced: Traced) -> str:
@@ -133,22 +123,23 @@ def _other_kernels(a: Traced, b: Traced) -> str:
     return "" if first == second else f"it picks {', '.join(second)}, and not {', '.join(first)}"
 
 
-def _on(
-    graph: Graph, traced: Traced, arrays: Mapping[int, np.ndarray], executor: Executor
-) -> dict[int, np.ndarray]:
+def _on(traced: Traced, arrays: Mapping[int, np.ndarray], executor: Executor) -> dict[int, np.ndarray]:
     """What an operator writes for other inputs."""
-    where = f"{graph.where}: {traced.node}"
+    graph, node = traced.graph, traced.node
     values: dict[int, PackedBuffer | np.ndarray] = {
-        value: data for value in traced.node.reads if (data := graph.tensors[value].data) is not None
+        value: data for value in node.reads if (data := graph.tensors[value].data) is not None
     }
-    values |= {value: stored(graph, value, array, where) for value, array in arrays.items()}
-    found = run_node(graph, traced.node, values, executor)
+    values |= {
+        value: stored(graph, value, array, f"{graph.where}: {node}") for value, array in arrays.items()
+    }
+    found = run_node(graph, node, values, executor)
     return {value: logical(graph, found, value) for value in found}
 
 
-def _written(graph: Graph, traced: Traced, value: int) -> np.ndarray:
+def _written(traced: Traced, value: int) -> np.ndarray:
     """A value as the runtime's kernel leaves it: masked where it writes nothing."""
-    held: np.ndarray = logical(graph, {value: traced.outputs[value_name(traced.delegate, value)]}, value)
+    name = value_name(traced.delegate, value)
+    held: np.ndarray = logical(traced.graph, {value: traced.outputs[name]}, value)
     if traced.bound is None:
         return held
     arrays = {name: buffer.unpack() for name, buffer in traced.bound.inputs.items()}

@@ -12,11 +12,11 @@ import numpy as np
 from refsim.core import choices
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import FormatError, RawBufferError
-from refsim.core.tensor import TensorDesc
+from refsim.core.errors import FormatError
 from refsim.device import manifest as m
 from refsim.device import outputs
 from refsim.device.choose import Exposable, candidates
+from refsim.device.dumped import Ran
 from refsim.device.expose import held_of
 from refsim.device.strip import source
 from refsim.exec.model import Model
@@ -39,33 +39,18 @@ class ExposedPart:
 
 
 @dataclass(frozen=True)
-class Collected:
-    """The values of one run, by name: what they mean, and what they hold.
-
-    ``model`` is the program that was exposed. ``own`` are the outputs that it had before.
-    """
+class Collected(Ran):
+    """The values of one run, and what they mean. ``own``: the outputs that the program, ``model``, had before."""
 
     model: Model
     infos: Mapping[str, dict[str, Any]]
-    held: Mapping[str, PackedBuffer | np.ndarray]
     own: tuple[np.ndarray, ...]
 
-    def __contains__(self, name: object) -> bool:
-        return isinstance(self.held.get(str(name)), PackedBuffer)
-
-    def unfit(self, name: str, desc: TensorDesc) -> str:
-        """Nothing: values are collected as the model's own tensors."""
-        return ""
-
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
-        """The bytes of a value; padding that is unknown is that of ``buffer``."""
-        held = self.held[name]
-        if not isinstance(held, PackedBuffer) or held.desc != buffer.desc:
-            got = held.desc if isinstance(held, PackedBuffer) else held.dtype
-            raise RawBufferError(name, "collected as another tensor", got=got, need=buffer.desc)
-        if self.infos[name].get("padding") == "unknown":
-            return np.where(buffer.kinds() == ByteKind.VALUE, held.raw, buffer.raw)
-        return held.raw
+        """As of any run; padding that is unknown is that of ``buffer``."""
+        raw = super().beside(name, buffer)
+        unknown = self.infos[name].get("padding") == "unknown"
+        return np.where(buffer.kinds() == ByteKind.VALUE, raw, buffer.raw) if unknown else raw
 
 
 #: An exposed file, and the paths of the outputs of a run of it.
@@ -135,9 +120,9 @@ def collect(parts: Sequence[ExposedPart], target: Target | None = None) -> Colle
                 infos[c.name] = _info(c, row, held[c.name], run)
     ordered = [name for name in known if name in held]
     return Collected(
+        {n: held[n] for n in ordered},
         model,
         {n: infos[n] for n in ordered},
-        {n: held[n] for n in ordered},
         first.arrays[: first.manifest.own],
     )
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from refsim.bytediff import Report
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import RawBufferError
 from refsim.core.tensor import TensorDesc
@@ -18,6 +17,9 @@ from refsim.exec.trace import Traced, trace
 from refsim.formats.dumps import value_name
 from refsim.graph.describe import NodeOutput
 from refsim.ops.base.binding import BoundCase
+
+if TYPE_CHECKING:
+    from refsim.bytediff import Report
 
 
 class Buffers(Protocol):
@@ -83,6 +85,12 @@ class Strayed:
         return bool((raw != held.raw)[held.kinds() == ByteKind.VALUE].any())
 
 
+def dumped(recorded: Buffers, name: str, like: PackedBuffer) -> PackedBuffer:
+    """The device's buffer of a value that is such a tensor."""
+    desc = like.desc
+    return PackedBuffer.from_raw(recorded.beside(name, like), desc.shape, desc.layout, desc.dtype)
+
+
 def dumped_inputs(
     traced: Traced, recorded: Buffers, strayed: Container[object] = ()
 ) -> dict[str, PackedBuffer] | None:
@@ -97,9 +105,7 @@ def dumped_inputs(
         if recorded.unfit(value, buffer.desc):
             return None
         if value in recorded:
-            raw = recorded.beside(value, buffer)
-            desc = buffer.desc
-            handed[argument] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
+            handed[argument] = dumped(recorded, value, buffer)
         elif not buffer.desc.is_int8 and value not in strayed:
             handed[argument] = buffer
         else:
@@ -109,34 +115,30 @@ def dumped_inputs(
 
 @dataclass(frozen=True)
 class Ran:
-    """Values by name; see `refsim.device.bisect.Buffers`."""
+    """Values of a run by name, as the model's own tensors: `Buffers`. What is not packed is none of them."""
 
-    entries: Mapping[str, PackedBuffer]
+    held: Mapping[str, PackedBuffer | np.ndarray]
 
     def __contains__(self, name: object) -> bool:
-        return name in self.entries
+        return isinstance(self.held.get(str(name)), PackedBuffer)
 
     def unfit(self, name: str, desc: TensorDesc) -> str:
-        """Nothing: a run on an executor has the model's own tensors."""
         return ""
 
     def beside(self, name: str, buffer: PackedBuffer) -> np.ndarray:
-        """The bytes of a value, which must be the tensor that ``buffer`` is."""
-        held = self.entries[name]
-        if held.desc != buffer.desc:
-            raise RawBufferError(name, "another tensor", got=held.desc, need=buffer.desc)
+        """The bytes of a value; RawBufferError unless it is the tensor that ``buffer`` is."""
+        held = self.held[name]
+        if not isinstance(held, PackedBuffer) or held.desc != buffer.desc:
+            got = held.desc if isinstance(held, PackedBuffer) else held.dtype
+            raise RawBufferError(name, "another tensor", got=got, need=buffer.desc)
         return held.raw
 
 
 def run_on(model: Model, inputs: Sequence[np.ndarray], executor: Executor) -> Ran:
     """Run a model on an executor, and keep every packed and float buffer of its delegates."""
-    found: dict[str, PackedBuffer] = {}
-
-    def visit(traced: Traced) -> None:
-        found.update((name, held) for name, held in traced.outputs.items() if isinstance(held, PackedBuffer))
-
-    trace(model, inputs, executor, visit)
-    return Ran(found)
+    found: dict[str, PackedBuffer | np.ndarray] = {}
+    trace(model, inputs, executor, lambda traced: found.update(traced.outputs))
+    return Ran({name: held for name, held in found.items() if isinstance(held, PackedBuffer)})
 
 
 #: On what an operator was computed of whose inputs one was not dumped.

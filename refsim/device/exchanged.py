@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import FormatError
-from refsim.device.dumped import Row
-from refsim.device.verdicts import Triage
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace
 from refsim.formats.dumps import value_name
+
+if TYPE_CHECKING:
+    from refsim.device.dumped import Row
+    from refsim.device.verdicts import Triage
 
 #: Why an output may hold what another value should.
 OTHER_FILE = "the outputs may be those of a file that exposes other values"

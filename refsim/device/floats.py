@@ -20,7 +20,7 @@ from refsim.bytediff.evidence import cells
 from refsim.bytediff.findings import Allowed
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.qmath import PROFILES, Profile
-from refsim.device.dumped import GIVEN, Buffers, Row, Strayed
+from refsim.device.dumped import GIVEN, Buffers, Row, Strayed, dumped
 from refsim.exec.trace import Traced
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node
@@ -105,9 +105,7 @@ def dumped_values(
     for value, held in traced.read.items():
         name = value_name(traced.delegate, value)
         if isinstance(held, PackedBuffer) and name in recorded and not recorded.unfit(name, held.desc):
-            desc = held.desc
-            raw = recorded.beside(name, held)
-            found[value] = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype)
+            found[value] = dumped(recorded, name, held)
         elif strayed is not None and name in strayed:
             if name not in strayed.known:
                 return None

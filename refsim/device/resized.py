@@ -9,7 +9,7 @@ import numpy as np
 from refsim.core.buffer import PackedBuffer, offsets
 from refsim.core.counted import counted
 from refsim.core.tensor import TensorDesc
-from refsim.device.dumped import Buffers, Row
+from refsim.device.dumped import Buffers, Row, dumped
 from refsim.exec.model import Model
 from refsim.graph.graph import Graph, Node
 
@@ -64,8 +64,7 @@ def _places(recorded: Buffers, row: Row, desc: TensorDesc, right: PackedBuffer |
     """Whether the right elements lie where the bound has them, and how many stale ones lie beside them."""
     if right is None or not desc.is_int8:
         return ""
-    raw = recorded.beside(row.value, PackedBuffer(desc))
-    held = PackedBuffer.from_raw(raw, desc.shape, desc.layout, desc.dtype).unpack()
+    held = dumped(recorded, row.value, PackedBuffer(desc)).unpack()
     inside = held[tuple(slice(size) for size in right.desc.shape)]
     wrong = int(np.count_nonzero(inside != right.unpack()))
     stale = counted(held.size - inside.size, "other element")
