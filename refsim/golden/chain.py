@@ -180,27 +180,27 @@ class ChainEntry:
     def name(self) -> str:
         return case_name(CHAINS, self.number)
 
-
-def line(entry: ChainEntry) -> str:
-    """An entry as one line of JSON."""
-    chain = entry.chain
-    info = {
-        "chain": entry.number,
-        "kind": chain.kind,
-        "shape": list(chain.shape),
-        "low": chain.low,
-        "high": chain.high,
-        "nodes": [link.as_json() for link in chain.links],
-        "outputs": list(chain.outputs),
-        "seed": chain.seed,
-        **({"smaller": list(chain.smaller)} if chain.smaller else {}),
-        "sha256": entry.sha256,
-    }
-    return json.dumps(info, separators=(",", ":"))
+    @property
+    def line(self) -> str:
+        """One line of JSON."""
+        chain = self.chain
+        info = {
+            "chain": self.number,
+            "kind": chain.kind,
+            "shape": list(chain.shape),
+            "low": chain.low,
+            "high": chain.high,
+            "nodes": [link.as_json() for link in chain.links],
+            "outputs": list(chain.outputs),
+            "seed": chain.seed,
+            **({"smaller": list(chain.smaller)} if chain.smaller else {}),
+            "sha256": self.sha256,
+        }
+        return json.dumps(info, separators=(",", ":"))
 
 
 def parse(text: str, where: str) -> ChainEntry:
-    """The entry of a line: the inverse of `line`. FormatError if it is not one."""
+    """The entry of a line: the inverse of `ChainEntry.line`. FormatError if it is not one."""
     with reading(where, "not a line of chains", f"refsim golden regen {CHAINS} --reason TEXT"):
         info = json.loads(text)
         links = tuple(_link(row) for row in info["nodes"])

@@ -40,7 +40,7 @@ from refsim.formats.cases import write_folder
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden.rules import RULES, TELLING, case, case_name
-from refsim.golden.store import DigestEntry, digest, line
+from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -184,7 +184,7 @@ def _row(one: NumberedCase, bound: BoundCase) -> dict[str, Any]:
         "case": one.name,
         "output": {"dtype": dtype, "shape": list(shape), "bytes": bound.call.out.nbytes},
         "known": [row.name for row in bound.call.defects],
-        "line": json.loads(line(entry)),
+        "line": json.loads(entry.line),
     }
 
 

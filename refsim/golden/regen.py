@@ -23,11 +23,11 @@ from refsim.golden import chain, chain_rules
 from refsim.golden.chain import CHAINS
 from refsim.golden.programs import nbytes_of
 from refsim.golden.rules import RULES, case, case_name
-from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, DigestEntry, digest, line, sums_of
+from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, DigestEntry, digest, sums_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import LISTED, OPS
 
-CHANGELOG = "CHANGELOG.md"
+WHERE, CHANGELOG = "golden regen", "CHANGELOG.md"
 MAX_CASE_BYTES = 24_000
 LEAST_PER_LAYOUTS, LEAST_PER_OPERATOR = 4, 40
 
@@ -61,11 +61,25 @@ class Planned:
     files: Mapping[str, bytes]
 
 
+#: What a line of the corpus says.
+Entry = DigestEntry | chain.ChainEntry
+
+
 def plan(op: str, corpus: Corpus | None) -> Planned:
     """Compute an operator's part of the corpus, or the chains, without writing anything."""
-    if op == chain.CHAINS:
-        return _plan_chains(corpus)
-    entries, whole = [], io.BytesIO()
+    chains = op == chain.CHAINS
+    entries, files = _of_chains() if chains else _of_operator(op)
+    lines = "".join(f"{entry.line}\n" for entry in entries).encode("ascii")
+    files = {CHAIN_FILE if chains else f"digests/{op}.jsonl": lines, **files}
+    change = _change(op, corpus, entries)
+    if corpus is not None and not change:
+        change.damaged.extend(corpus.damaged(files) or _other(corpus, files))
+    return Planned(change, files)
+
+
+def _of_operator(op: str) -> tuple[Sequence[Entry], dict[str, bytes]]:
+    """The entries, and the file of the cases that are stored whole."""
+    entries, whole = list[Entry](), io.BytesIO()
     wanted = _chosen(op)
     with zipfile.ZipFile(whole, "w") as archive:
         for number in range(RULES[op].count):
@@ -74,35 +88,16 @@ def plan(op: str, corpus: Corpus | None) -> Planned:
             entries.append(DigestEntry(number, bound.case, digest(bound.call, expected)))
             if wanted(number, bound):
                 add_to_zip(archive, f"{number:04d}", contents(bound, expected))
-    new = [_row(entry) for entry in entries]
-    files = {f"digests/{op}.jsonl": _text(new), f"cases/{op}.zip": whole.getvalue()}
-    return _planned(_change(op, corpus, new), files, corpus)
+    return entries, {f"cases/{op}.zip": whole.getvalue()}
 
 
-def _plan_chains(corpus: Corpus | None) -> Planned:
-    entries = []
+def _of_chains() -> tuple[Sequence[Entry], dict[str, bytes]]:
+    entries = list[Entry]()
     for number, one in enumerate(chain_rules.chains()):
         shapes = one.shapes(case_name(chain.CHAINS, number))
         outputs = [array for at, graph in shapes for array in chain.defined(graph, at.data())[0]]
         entries.append(chain.ChainEntry(number, one, chain.digest(outputs)))
-    new = [_row(entry) for entry in entries]
-    return _planned(_change(chain.CHAINS, corpus, new), {CHAIN_FILE: _text(new)}, corpus)
-
-
-def _row(entry: DigestEntry | chain.ChainEntry) -> Row:
-    if isinstance(entry, DigestEntry):
-        return entry, line(entry), line(replace(entry, sha256=""))
-    return entry, chain.line(entry), chain.line(replace(entry, sha256=""))
-
-
-def _text(rows: Sequence[Row]) -> bytes:
-    return "".join(f"{text}\n" for _, text, _ in rows).encode("ascii")
-
-
-def _planned(change: DigestChange, files: Mapping[str, bytes], corpus: Corpus | None) -> Planned:
-    if corpus is not None and not change:
-        change.damaged.extend(corpus.damaged(files) or _other(corpus, files))
-    return Planned(change, files)
+    return entries, {}
 
 
 def _other(corpus: Corpus, files: Mapping[str, bytes]) -> list[str]:
@@ -143,29 +138,24 @@ def others(corpus: Corpus | None, plans: Sequence[Planned]) -> list[str]:
         name, _, what = row.partition(": ")
         if what == "changed" or (what == "missing" and name in made):
             raise ParameterError(
-                "golden regen", "other files do not match SHA256SUMS", got=row,
+                WHERE, "other files do not match SHA256SUMS", got=row,
                 need="regen of their operators as well, or the files as they were",
             )  # fmt: skip
     return [f"SHA256SUMS: {row}" for row in rows]
 
 
-#: An entry, its line, and its line without the digest.
-Row = tuple[DigestEntry | chain.ChainEntry, str, str]
-
-
-def _change(op: str, corpus: Corpus | None, new: Sequence[Row]) -> DigestChange:
+def _change(op: str, corpus: Corpus | None, new: Sequence[Entry]) -> DigestChange:
     """What differs from the lines of the corpus that can be read; the others are damage, which is written anew."""
     held, damaged = ([], []) if corpus is None else corpus.sound(op)
-    change, old = DigestChange(op, damaged=damaged), {entry.number: _row(entry) for entry in held}
-    for entry, text, drawn in new:
+    change, old = DigestChange(op, damaged=damaged), {entry.number: entry for entry in held}
+    for entry in new:
         known = old.pop(entry.number, None)
         if known is None:
             change.added.append(entry.name)
-        elif known[0].sha256 != entry.sha256:
-            (change.changed if known[2] == drawn else change.redrawn).append(entry.name)
-        elif known[1] != text:
-            change.redrawn.append(entry.name)
-    change.removed.extend(entry.name for entry, *_ in old.values())
+        elif known.line != entry.line:
+            drawn_alike = replace(known, sha256=entry.sha256).line == entry.line
+            (change.changed if drawn_alike else change.redrawn).append(entry.name)
+    change.removed.extend(entry.name for entry in old.values())
     return change
 
 
@@ -188,10 +178,7 @@ def _chosen(op: str) -> Callable[[int, BoundCase], bool]:
 
 def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.date | None = None) -> None:
     """Write the planned files, the changelog and the sums, all at once. ParameterError without a reason."""
-    if not reason.strip():
-        raise ParameterError(
-            "golden regen", "needs a reason", need="--reason TEXT, which goes into the changelog"
-        )
+    _check_reason(reason, "--reason TEXT, which goes into the changelog")
     files = {name: data for planned in plans for name, data in planned.files.items()}
     with writing(root) as writer:
         log = root / CHANGELOG
@@ -206,6 +193,11 @@ def write(root: Path, plans: Sequence[Planned], reason: str, today: datetime.dat
             writer.write(name, data)
         writer.write(CHANGELOG, (before + head + rows).encode())
         writer.write(SUMS, sums_of(root, files))
+
+
+def _check_reason(reason: str, need: str) -> None:
+    if not reason.strip():
+        raise ParameterError(WHERE, "needs a reason", need=need)
 
 
 def existing(root: Path) -> Corpus | None:
@@ -240,39 +232,33 @@ def renewed(
     operators: Sequence[str], root: str | None, reason: str, dry_run: bool, fresh: bool
 ) -> RenewedCorpus:
     """The corpus, or operators of it, computed from the rules, and written if there is a reason."""
-    target = Path(root) if root else Path(__file__).parents[2] / "golden"
-    if not reason.strip() and not dry_run:
-        raise ParameterError("golden regen", "needs a reason", need="--reason TEXT, or --dry-run")
+    target = _root(root)
+    if not dry_run:
+        _check_reason(reason, "--reason TEXT, or --dry-run")
     known = (*RULES, CHAINS)
     for name in operators:
         if name not in known:
-            raise ParameterError(
-                "golden regen",
-                f"no rule for that operator ({LISTED})",
-                got=name,
-                need=choices.need(name, known),
-            )
+            what = f"no rule for that operator ({LISTED})"
+            raise ParameterError(WHERE, what, got=name, need=choices.need(name, known))
     if not fresh:
-        _must_exist(
-            "golden regen", target, "--root FOLDER with a corpus, such as golden in a checkout, or --new"
-        )
+        _must_exist(WHERE, target, "--root FOLDER with a corpus, such as golden in a checkout, or --new")
     return _write(target, operators or known, reason, dry_run)
 
 
 def begun(operator: str, root: str | None) -> RenewedCorpus:
     """The first cases of an operator that has none yet."""
-    target = Path(root) if root else Path(__file__).parents[2] / "golden"
+    target = _root(root)
     if operator not in RULES:
         raise _no_operator(operator, target)
     _must_exist("golden new", target, "a folder with a corpus (golden regen --new makes one)")
     if (target / "digests" / f"{operator}.jsonl").exists():
-        raise ParameterError(
-            "golden new",
-            "the operator has cases",
-            got=operator,
-            need=f"refsim golden regen {operator} --reason TEXT",
-        )
+        need = f"refsim golden regen {operator} --reason TEXT"
+        raise ParameterError("golden new", "the operator has cases", got=operator, need=need)
     return _write(target, (operator,), f"New operator {operator}", False)
+
+
+def _root(root: str | None) -> Path:
+    return Path(root) if root else Path(__file__).parents[2] / "golden"
 
 
 def _must_exist(where: str, target: Path, need: str) -> None:

@@ -47,6 +47,23 @@ class DigestEntry:
     def name(self) -> str:
         return case_name(self.case.op, self.number)
 
+    @property
+    def line(self) -> str:
+        """One line of JSON."""
+        case = self.case
+        info: dict[str, Any] = {
+            "case": self.number,
+            "inputs": {name: [list(shape), layout] for name, (shape, layout) in case.inputs.items()},
+            "out": case.out_layout,
+            "params": {k: list(v) if isinstance(v, tuple) else v for k, v in case.params.items()},
+            "features": dict(case.features),
+            "style": case.style,
+            "poison": case.poison,
+            "seed": case.seed,
+            "sha256": self.sha256,
+        }
+        return json.dumps(info, separators=(",", ":"))
+
 
 def digest(call: Call, buffer: PackedBuffer) -> str:
     """SHA-256 of the bytes that the operator defines, in buffer order. In a float buffer these are all bytes."""
@@ -54,25 +71,8 @@ def digest(call: Call, buffer: PackedBuffer) -> str:
     return sha256(buffer.raw[defined] if buffer.desc.is_int8 else buffer.raw)
 
 
-def line(entry: DigestEntry) -> str:
-    """An entry as one line of JSON."""
-    case = entry.case
-    info: dict[str, Any] = {
-        "case": entry.number,
-        "inputs": {name: [list(shape), layout] for name, (shape, layout) in case.inputs.items()},
-        "out": case.out_layout,
-        "params": {k: list(v) if isinstance(v, tuple) else v for k, v in case.params.items()},
-        "features": dict(case.features),
-        "style": case.style,
-        "poison": case.poison,
-        "seed": case.seed,
-        "sha256": entry.sha256,
-    }
-    return json.dumps(info, separators=(",", ":"))
-
-
 def parse(op: str, text: str, where: str) -> DigestEntry:
-    """The entry of a line: the inverse of `line`. FormatError if it is not one."""
+    """The entry of a line: the inverse of `DigestEntry.line`. FormatError if it is not one."""
     with reading(where, "not a line of digests", f"refsim golden regen {op} --reason TEXT"):
         info = json.loads(text)
         params = {k: tuple(v) if isinstance(v, list) else v for k, v in info["params"].items()}

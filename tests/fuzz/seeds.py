@@ -24,7 +24,7 @@ from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.formats.vkgraph.read import read_blob
 from refsim.golden import programs
 from refsim.golden.chain_rules import chains
-from refsim.golden.store import DigestEntry, digest, line
+from refsim.golden.store import DigestEntry, digest
 from refsim.graph.build import build
 from refsim.graph.graph import Graph, Node, Ref, Tensor
 from refsim.ops.base.binding import BoundCase, bind
@@ -231,7 +231,7 @@ def exposed() -> tuple[Files, ...]:
 def _lines() -> Iterator[tuple[str, str]]:
     for bound in bounds():
         expected = bound.call.expected(bound.inputs)
-        yield bound.case.op, line(DigestEntry(0, bound.case, digest(bound.call, expected)))
+        yield bound.case.op, DigestEntry(0, bound.case, digest(bound.call, expected)).line
 
 
 @cache

@@ -45,7 +45,7 @@ def test_the_rules_still_make_them() -> None:
 
 def test_a_line_says_all_of_a_chain() -> None:
     for entry in ENTRIES:
-        assert chain.parse(chain.line(entry), "line") == entry
+        assert chain.parse(entry.line, "line") == entry
 
 
 @pytest.mark.parametrize("kind", chain_rules.KINDS, ids=lambda kind: kind.name)

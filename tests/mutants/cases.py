@@ -18,7 +18,7 @@ from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
 from refsim.formats.cases import contents
 from refsim.golden import coverage, rules
-from refsim.golden.store import DigestEntry, line
+from refsim.golden.store import DigestEntry
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -130,7 +130,7 @@ def _write(folder: Path, bound: BoundCase) -> None:
     expected = PackedBuffer(bound.call.out)  # the child only runs the case
     for name, data in contents(bound, expected).items():
         (folder / name).write_bytes(data)
-    text = {"op": bound.case.op, "line": line(DigestEntry(0, bound.case, ""))}
+    text = {"op": bound.case.op, "line": DigestEntry(0, bound.case, "").line}
     (folder / "line.json").write_text(json.dumps(text))
 
 
