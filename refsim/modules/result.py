@@ -23,7 +23,7 @@ from refsim.golden.judge import SAME
 from refsim.golden.told import kernels_text, report_lines, written_by
 from refsim.modules import inventory
 from refsim.modules.build import MOST_NAMES, Build
-from refsim.modules.repaired import RepairSearch
+from refsim.modules.repair.search import RepairSearch
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 

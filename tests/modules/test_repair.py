@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 from modules import build, example
-from refsim.modules import repaired as report
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
 from refsim.modules.repair.schema import Given, Schema, bound, edited, selectable
-from refsim.modules.repair.search import BATCH, Repair, Searched, batches, refused, tool
-from refsim.modules.repaired import RepairSearch
+from refsim.modules.repair.search import AROUND, BATCH, FoundRepair, RepairSearch, batches, refused, tool
+from refsim.modules.repaired import unused
 from refsim.ops.base.binding import bind
 from refsim.ops.base.module_call import ModuleDispatch, dispatches
 from refsim.ops.base.registry import OPS
@@ -144,14 +143,14 @@ def test_loads_of_variables_with_other_names_are_no_copies() -> None:
 
 def test_a_place_is_a_source_line_or_an_instruction(code: Code, found: list[Edit]) -> None:
     edit = next(one for one in found if one.said == '"<=" in place of "<"')
-    repair = Repair("mine", edit, code, 7)
-    line = report.line(repair)
-    assert line is not None and report.sentence(repair).startswith(f"{line}: ")
+    repair = FoundRepair("mine", edit, code, 7)
+    line = repair.line
+    assert line is not None and str(repair).startswith(f"{line}: ")
     plain = Code(_module(build.BINARIES / "q8ta_relu_buffer.spv"))
-    repair = Repair("mine", edits(plain)[0], plain, 7)
-    assert report.line(repair) is None and report.sentence(repair).startswith("mine.spv, Op")
-    shown = report.around(repair)
-    assert len(shown) == 2 * report.AROUND + 1 and shown[report.AROUND].startswith("> ")
+    repair = FoundRepair("mine", edits(plain)[0], plain, 7)
+    assert repair.line is None and str(repair).startswith("mine.spv, Op")
+    shown = repair.around()
+    assert len(shown) == 2 * AROUND + 1 and shown[AROUND].startswith("> ")
 
 
 def lacking() -> Module:
@@ -170,10 +169,10 @@ def lacking() -> Module:
 def test_what_a_module_never_reads_is_told_where_nothing_repairs_it() -> None:
     op = "q8ta_conv2d_pw"
     (step,) = dispatches(bind(OPS[op].cases.example).call)
-    assert list(report.unused(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
-    facts = list(report.unused(lacking(), step))
+    assert list(unused(_module(build.BINARIES / f"{LACKING}.spv"), step)) == []
+    facts = list(unused(lacking(), step))
     assert len(facts) == 2 and "binding 5 (bias)" in facts[0] and "push word 3 " in facts[1]
-    found = RepairSearch.of(Searched(op, modules=(LACKING,)), {LACKING: facts})
+    found = RepairSearch(op, modules=(LACKING,), unread={LACKING: facts})
     assert [f"  {LACKING}.spv {fact}" for fact in facts] == list(found.lines())[1:]
 
 

@@ -18,9 +18,11 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
+from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.exec.executor import Tries
 from refsim.exec.isolated import IsolatedExecutor
@@ -29,13 +31,15 @@ from refsim.formats.module_folder import SUFFIX
 from refsim.golden.judge import under
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
-from refsim.modules.repair.code import Code
+from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.edits import Edit, ordered, parts
 from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
+from refsim.spirv.lines import SourceLine
 from refsim.spirv.module import Module
+from refsim.spirv.opcodes import GRAMMAR
 
 #: Choices in one module and edits that share them, edits that need a module each and are tried one after another, and
 #: how long the device may be silent over them.
@@ -56,20 +60,82 @@ TURNS, TURNS_A_WORD = 256, 4
 MOST_REPAIRS, MOST_PARTIAL = 3, 3
 
 
-@dataclass(frozen=True)
-class Repair:
-    """An edit of a module. ``right`` cases are right with it; ``wrong`` is one that is not, None for a repair."""
+#: Instructions that are shown in front of one, and behind it, where a module has no lines.
+AROUND = 3
 
-    module: str
+
+@dataclass(frozen=True)
+class FoundRepair:
+    """An edit of a module."""
+
+    module: Annotated[str, "Name of the module."]
     edit: Edit
     code: Code
-    right: int
-    wrong: str | None = None
+    cases: Annotated[int, "Cases that are right with it."] = 0
+    wrong: Annotated[str | None, "A case that is not; null if all are right."] = None
+
+    @property
+    def site(self) -> Site:
+        return self.edit.changes[0].site
+
+    @property
+    def line(self) -> SourceLine | None:
+        """The source line; None without debug information. A branch may have none but that of its condition."""
+        operands = (
+            self.code.made_at[word] for word in self.code.at(self.site).args if word in self.code.made_at
+        )
+        return next(filter(None, map(self.code.line, (self.site, *operands))), None)
+
+    @property
+    def place(self) -> Annotated[str | None, "File and line; null without line numbers."]:
+        return None if self.line is None else str(self.line)
+
+    @property
+    def source(self) -> Annotated[str, "The text of that line."]:
+        lines = self.code.lines
+        return "" if self.line is None or lines is None else lines.text(self.line)
+
+    @property
+    def change(self) -> Annotated[str, "The edit, in words."]:
+        return self.edit.said
+
+    @property
+    def instruction(self) -> Annotated[str, "The instruction that is edited."]:
+        return disassembled(self.code, self.site)
+
+    @property
+    def copies(self) -> Annotated[int, "How many copies of it are edited."]:
+        return len(self.edit.changes)
 
     @property
     def spirv(self) -> bytes:
         """The module with the edit."""
         return edited(self.code, self.edit).to_bytes()
+
+    def __str__(self) -> str:
+        """One line: where, what in place of what, and how many cases it makes right."""
+        place = self.line or f"{self.module}{SUFFIX}, {self.code.at(self.site).name}"
+        if self.wrong is None:
+            return f"{place}: {self.change} makes all {counted(self.cases, 'case')} right"
+        return f"{place}: {self.change} is right in {counted(self.cases, 'case')}, wrong in {self.wrong}"
+
+    def around(self) -> list[str]:
+        """The instruction among its neighbours, as a disassembler writes them."""
+        function, row = self.site
+        rows = range(max(0, row - AROUND), min(len(self.code.module.functions[function]), row + AROUND + 1))
+        return [f"{'>' if at == row else ' '} {disassembled(self.code, Site(function, at))}" for at in rows]
+
+
+def disassembled(code: Code, site: Site) -> str:
+    """An instruction as a disassembler writes it."""
+    row = code.at(site)
+    if row.op not in GRAMMAR:
+        return row.name
+    ids, grammar = set(row.id_places()), GRAMMAR[row.op]
+    words = [
+        f"%{word}" if at in ids else str(word) for at, word in enumerate(row.args) if at != grammar.result_at
+    ]
+    return " ".join(([f"%{row.result} ="] if row.result else []) + [row.name, *words])
 
 
 def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
@@ -87,17 +153,46 @@ def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
 
 
 @dataclass
-class Searched:
-    """What a search found, in the order in which it did, and what it tried."""
+class RepairSearch:
+    """A search for a repair of one operator, in the order in which it found them."""
 
-    operator: str
-    repairs: list[Repair] = field(default_factory=list)
-    partial: list[Repair] = field(default_factory=list)
-    witness: str = ""
-    tried: int = 0
-    edits: int = 0
-    seconds: float = 0.0
-    modules: tuple[str, ...] = ()
+    operator: Annotated[str, "Name of the operator."]
+    witness: Annotated[str, "The case that each edit was tried on."] = ""
+    modules: Annotated[Sequence[str], "The modules that were edited."] = ()
+    repairs: Annotated[list[FoundRepair], "Edits with which all cases are right."] = field(
+        default_factory=list
+    )
+    partial: Annotated[
+        list[FoundRepair], "Edits with which all witnesses are right, and some other case is not."
+    ] = field(default_factory=list)
+    tried: Annotated[int, "How many edits were tried."] = 0
+    edits: Annotated[int, "How many edits there are."] = 0
+    seconds: Annotated[float, "How long it took."] = 0.0
+    unread: Annotated[
+        Mapping[str, Sequence[str]], "By module: what it never uses of what its host gives it."
+    ] = field(default_factory=dict)
+
+    def lines(self) -> Iterator[str]:
+        """What the search found, line by line."""
+        for number, one in enumerate(self.repairs):
+            yield f"{'or' if number else 'repair'}: {one}"
+            if one.line is None:
+                yield from (f"    {row}" for row in one.around())
+            elif one.source:
+                yield f"    {one.source}"
+        if not self.repairs:
+            yield f"no repair: {self._nothing()}"
+            yield from (f"  not it: {one}" for one in self.partial)
+            for module, facts in self.unread.items():
+                yield from (f"  {module}{SUFFIX} {fact}" for fact in facts)
+
+    def _nothing(self) -> str:
+        """What was tried."""
+        files = ", ".join(f"{name}{SUFFIX}" for name in self.modules)
+        if not self.edits:  # stopped before they were listed
+            return f"no edit of {files} was tried"
+        tried = f"{self.tried} of {self.edits}" if self.tried < self.edits else f"all {self.edits}"
+        return f"none of the single edits that were tried, {tried} of {files}, makes all cases of {self.operator} right"
 
 
 @contextmanager
@@ -151,12 +246,12 @@ class Search:
     def over(self) -> bool:
         return time.perf_counter() > self._end or self.interrupted()
 
-    def run(self, wrong: TellingCase) -> Searched:
+    def run(self, wrong: TellingCase) -> RepairSearch:
         """Search the modules that a wrong case ran on."""
         begin = time.perf_counter()
         steps = [step for step in self.steps(wrong.bound.call) if step.shader in self.modules]
         names = tuple(dict.fromkeys(step.shader for step in steps))
-        found = Searched(wrong.op, modules=names)
+        found = RepairSearch(wrong.op, modules=names)
         try:
             queues = self._queues(steps)
             begun = next(queues)  # the device opens meanwhile
@@ -175,7 +270,7 @@ class Search:
         except KeyboardInterrupt:  # what was found is told
             self.executor.close()
         found.repairs.sort(key=lambda one: one.edit.rank)
-        found.seconds = time.perf_counter() - begin
+        found.seconds = round(time.perf_counter() - begin, 3)
         return found
 
     # --- cases ---------------------------------------------------------------------------------------------
@@ -219,7 +314,7 @@ class Search:
             yield sorted(found, key=lambda one: one[1][0].rank)
 
     def _batch(
-        self, found: Searched, name: str, batch: list[Edit], first: TellingCase, more: list[TellingCase]
+        self, found: RepairSearch, name: str, batch: list[Edit], first: TellingCase, more: list[TellingCase]
     ) -> None:
         code = self._codes[name]
         if selectable(code, batch[0]):
@@ -231,7 +326,7 @@ class Search:
             survivors = batch
         self.advance(len(batch))
         for edit in survivors:
-            self._check(found, Repair(name, edit, code, 0), first, more)
+            self._check(found, FoundRepair(name, edit, code), first, more)
             if self.over or len(found.repairs) >= MOST_REPAIRS:
                 break
         found.tried += len(batch)
@@ -260,7 +355,9 @@ class Search:
                 return []
             return [*self._right(name, batch[:half], case), *self._right(name, batch[half:], case)]
 
-    def _check(self, found: Searched, repair: Repair, first: TellingCase, more: list[TellingCase]) -> None:
+    def _check(
+        self, found: RepairSearch, repair: FoundRepair, first: TellingCase, more: list[TellingCase]
+    ) -> None:
         """Run an edit that is left on further cases, then on all."""
         code = repair.spirv
         if refused(code) is not None:
@@ -277,10 +374,10 @@ class Search:
                 if self._contradicted(case):
                     self._contradictions[case.name] += 1
                     if len(found.partial) < MOST_PARTIAL:
-                        found.partial.append(replace(repair, right=right, wrong=case.name))
+                        found.partial.append(replace(repair, cases=right, wrong=case.name))
                     return
                 right += 1
-        found.repairs.append(replace(repair, right=right))
+        found.repairs.append(replace(repair, cases=right))
 
     def _contradicted(self, case: TellingCase) -> bool:
         return self.trial.run(case).bad
