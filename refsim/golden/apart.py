@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from operator import eq
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -285,11 +285,6 @@ class WrongCase:
     causes: tuple[Cause, ...] = ()
     sought: bool = True
     bound: BoundCase | None = None
-
-    @classmethod
-    def of(cls, name: str, detail: Mapping[str, Any]) -> WrongCase:
-        """The case whose causes stand in plain data, if they were looked for."""
-        return cls(name, tuple(map(Cause.of, detail.get("causes", ()))), "causes" in detail)
 
 
 @dataclass(frozen=True)

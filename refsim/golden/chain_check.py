@@ -14,7 +14,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.golden import chain
 from refsim.golden.chain import ChainCase, ChainEntry, Values
-from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Checked, compared
+from refsim.golden.check import DEFINE, DIFFERENT, ERROR, REFUSED, Checked, compared, defined
 from refsim.golden.judge import SAME
 from refsim.graph.graph import Graph, Node
 from refsim.graph.interpreter import logical, stored
@@ -37,15 +37,13 @@ def check_chain(
         shapes = entry.chain.shapes(entry.name, Target(profile or CANONICAL))
         runs = [(one, graph, *chain.defined(graph, one.data())) for one, graph in shapes]
     except RefsimError as error:
-        yield Checked(entry.name, DEFINE, ERROR, {"message": str(error)})
+        yield Checked(entry.name, DEFINE, ERROR, str(error))
         return
     found = chain.digest([array for run in runs for array in run[2]])
-    wrong = profile in (None, CANONICAL) and found != entry.sha256
-    detail = {"digest": found, "recorded": entry.sha256} if wrong else {}
-    yield Checked(entry.name, DEFINE, DIFFERENT if wrong else SAME, detail)
+    yield defined(entry.name, found if profile in (None, CANONICAL) else entry.sha256, entry.sha256)
     for name, executor in executors.items():
         if executor.foreign:
-            yield Checked(entry.name, name, REFUSED, {"message": APART})
+            yield Checked(entry.name, name, REFUSED, APART)
         else:
             again = runs[:1] if entry.chain.smaller else []
             checked = [_run(entry, name, executor, *run) for run in (*runs, *again)]
@@ -70,8 +68,8 @@ def _run(
         if found and entry.chain.smaller:
             found = {**found, "message": f"{found['message']}, at {'x'.join(map(str, at.shape))}"}
     except RefsimError as error:
-        return Checked(entry.name, name, ERROR, {"message": str(error)})
-    return Checked(entry.name, name, DIFFERENT if found else SAME, found)
+        return Checked(entry.name, name, ERROR, str(error))
+    return Checked(entry.name, name, DIFFERENT if found else SAME, **found)
 
 
 def _observed(graph: Graph, values: Values, seen: Values) -> dict[str, Any]:
@@ -117,7 +115,7 @@ def _compared(
     if isinstance(expected, PackedBuffer) and isinstance(actual, PackedBuffer):
         return found | compared(_bound(graph, last, values), expected, actual)
     ours, theirs = (np.asarray(held).reshape(-1) for held in (expected, actual))
-    return {**found, "differing": int((ours != theirs).sum()), "pattern": []}
+    return {**found, "differing": int((ours != theirs).sum()), "pattern": ()}
 
 
 def _bound(graph: Graph, node: Node, values: Values) -> BoundCase | None:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Annotated, Any
 
 import numpy as np
 
 from refsim.bytediff import diff
+from refsim.bytediff.rank import Cause
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
-from refsim.exec.executor import OURS, YOURS, Executor
+from refsim.exec.executor import YOURS, Executor
 from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
 from refsim.golden.store import DigestEntry, digest
@@ -36,19 +37,42 @@ Result = PackedBuffer | RefsimError
 
 @dataclass(frozen=True)
 class Checked:
-    """One case on one executor. If the executor is ``define``, the definition was compared with the corpus.
+    """A case on an executor, and what is known of it. ``sought``: causes were looked for.
 
-    A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's. Where
-    such an executor ran a kernel of refsim's in its place, ``detail`` says why, as ``ours``.
+    A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's.
     """
 
-    case: str
-    executor: str
-    status: str
-    detail: Mapping[str, Any] = field(default_factory=dict)
+    case: Annotated[str, "The name of the case."]
+    executor: Annotated[str, "`define`: the definition was compared with the corpus."]
+    status: Annotated[str, "different, error, crashed, timeout or legal."]
+    message: Annotated[str, "What happened, in words."] = ""
+    stored: Annotated[bool, "Whether its stored files were read, and not its rule."] = False
+    configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."] = ""
+    digest: Annotated[str | None, "What the definition gives."] = None
+    recorded: Annotated[str | None, "What the corpus has."] = None
+    nodes: Annotated[Sequence[int], "Of a chain: numbers of the nodes of the first wrong step."] = ()
+    operator: Annotated[str | None, "Of a chain: the operator whose output that is."] = None
+    differing: Annotated[int | None, "Elements that differ."] = None
+    pattern: Annotated[Sequence[str], "What the differing elements have in common, in sentences."] = ()
+    causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
+    profiles: Annotated[Sequence[str], "Names of numerics profiles."] = ()
+    ours: Annotated[str, "Why refsim's own kernels ran; else empty."] = ""
+    sought: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name among results, where a case may stand twice."""
+        return f"{self.case}{BYTES}" if self.stored else self.case
 
     def as_json(self) -> dict[str, Any]:
-        return {"case": self.case, "executor": self.executor, "status": self.status, **self.detail}
+        """What is known, as a line of results has it."""
+        known = {row.name: getattr(self, row.name) for row in fields(self)}
+        return {row.name: plain(known[row.name]) for row in fields(self) if known[row.name] != row.default}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Checked:
+        """The inverse of `as_json`."""
+        return cls(**{**row, "causes": list(map(Cause.of, row.get("causes", ())))})
 
 
 def fails(results: Sequence[Checked]) -> bool:
@@ -102,13 +126,19 @@ def check_entry(
         bound = bind(entry.case) if bound is None else bound
         expected = bound.call.expected(bound.inputs)
     except RefsimError as error:
-        yield Checked(entry.name, DEFINE, ERROR, {"message": str(error)})
+        yield Checked(entry.name, DEFINE, ERROR, str(error))
         return
     found = digest(bound.call, expected)
-    detail = {} if found == entry.sha256 else {"digest": found, "recorded": entry.sha256}
-    yield Checked(entry.name, DEFINE, SAME if not detail else DIFFERENT, detail)
+    yield defined(entry.name, found, entry.sha256)
     for name, executor in executors.items():
         yield run(entry.name, name, executor, bound, expected, profile, explain, (ran or {}).get(name))
+
+
+def defined(case: str, digest: str, recorded: str) -> Checked:
+    """The definition, compared with the corpus."""
+    if digest == recorded:
+        return Checked(case, DEFINE, SAME)
+    return Checked(case, DEFINE, DIFFERENT, digest=digest, recorded=recorded)
 
 
 def check_stored(
@@ -120,14 +150,12 @@ def check_stored(
 ) -> Iterator[Checked]:
     """Check a stored case: compare its files with the data of its seed, and definition and executors with out.bin."""
     bound = stored.bound
-    name = f"{stored.name}{BYTES}"
-    expected = bound.call.expected(bound.inputs)
-    detail = compared(bound, stored.expected, expected)
+    detail = compared(bound, stored.expected, bound.call.expected(bound.inputs))
     if not detail and entry is not None:
         detail = _drawn_alike(bound, bind(entry.case))
-    yield Checked(name, DEFINE, DIFFERENT if detail else SAME, detail)
-    for executor_name, executor in executors.items():
-        yield run(name, executor_name, executor, bound, stored.expected, profile, explain)
+    yield Checked(stored.name, DEFINE, DIFFERENT if detail else SAME, stored=True, **detail)
+    for name, executor in executors.items():
+        yield replace(run(stored.name, name, executor, bound, stored.expected, profile, explain), stored=True)
 
 
 def run(
@@ -156,34 +184,30 @@ def run(
         refused = None if done else executor.refusal(bound.call)
         if refused is not None:
             if executor.foreign:
-                return Checked(case, name, REFUSED, {"message": refused})
-            return Checked(case, name, ERROR, {"message": f"refused: {refused}"})
+                return Checked(case, name, REFUSED, refused)
+            return Checked(case, name, ERROR, f"refused: {refused}")
         before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
         with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):
             actual, outside = within(executor, bound, ran)
         for argument, raw in before.items():
             if not np.array_equal(bound.inputs[argument].raw, raw):
-                return Checked(case, name, ERROR, {"message": f"input {argument} was written to"})
+                return Checked(case, name, ERROR, f"input {argument} was written to")
         same = np.array_equal(expected.raw, actual.raw)
         source = executor.source(bound.call) if executor.foreign else None
     except RefsimError as error:
-        return Checked(case, name, ERROR, {"message": str(error)})
+        return Checked(case, name, ERROR, str(error))
     yours = source is None or source.whose == YOURS
-    instead = {} if yours or source is None else {OURS: source.why}
+    ours = "" if yours or source is None else source.why
     if same and not outside:
-        return Checked(case, name, SAME, instead)
+        return Checked(case, name, SAME, ours=ours)
     if source is not None and yours and not outside:
         profiles = PROFILES.values() if profile is None else ()
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
-            return Checked(
-                case, name, found.verdict, {"message": str(found), "profiles": list(found.profiles)}
-            )
+            return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
     seen = ran_again(executor, bound, actual).told if explain and not same else None
-    detail = {**compared(bound, expected, actual, explain, seen), **instead}
-    return Checked(
-        case, name, ERROR if outside else DIFFERENT, {**({"message": outside} if outside else {}), **detail}
-    )
+    detail = compared(bound, expected, actual, explain, seen)
+    return Checked(case, name, ERROR if outside else DIFFERENT, outside, ours=ours, **detail)
 
 
 def ran_again(
@@ -237,7 +261,7 @@ def compared(
     explain: bool = True,
     seen: tuple[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Nothing if the buffers are equal; else how many elements differ, and with ``explain`` in which pattern, and why.
+    """Nothing if the buffers are equal; else what `Checked` says of elements, of pattern and causes with ``explain``.
 
     ``bound``: the call that wrote them; None for a float operator. ``seen``: what running it again showed.
     """
@@ -247,10 +271,8 @@ def compared(
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
     report = diff(expected, actual, call=bound, limit=1, seen=seen)
     return {
-        "differing": report.differing,
-        "pattern": list(report.pattern),
-        "causes": plain(report.causes),
-    }
+        "differing": report.differing, "pattern": report.pattern, "causes": report.causes, "sought": True,
+    }  # fmt: skip
 
 
 def _drawn_alike(stored: BoundCase, drawn: BoundCase) -> dict[str, Any]:

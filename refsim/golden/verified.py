@@ -8,11 +8,10 @@ import os
 import shlex
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from refsim.bytediff.rank import Cause
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.doing import progress
@@ -31,48 +30,18 @@ from refsim.golden.told import kernels_text
 from refsim.ops.base.registry import LISTED, OPS
 
 
-@dataclass(frozen=True, kw_only=True)
-class FailedCase:
-    """A case that failed, and what is known of it."""
-
-    case: Annotated[str, "The name of the case."]
-    stored: Annotated[bool, "Whether its stored files were read, and not its rule."]
-    executor: Annotated[str, "`define`: the definition was compared with the corpus."]
-    status: Annotated[str, "different, error, crashed, timeout or legal."]
-    configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."]
-    message: Annotated[str, "What happened, in words."] = ""
-    digest: Annotated[str | None, "What the definition gives."] = None
-    recorded: Annotated[str | None, "What the corpus has."] = None
-    nodes: Annotated[Sequence[int], "Of a chain: numbers of the nodes of the first wrong step."] = ()
-    operator: Annotated[str | None, "Of a chain: the operator whose output that is."] = None
-    differing: Annotated[int | None, "Elements that differ."] = None
-    pattern: Annotated[Sequence[str], "What the differing elements have in common, in sentences."] = ()
-    causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
-    profiles: Annotated[Sequence[str], "Names of numerics profiles."] = ()
-    kernels: Annotated[Sequence[str], "Names of kernels."] = ()
-    ours: Annotated[str, "Why refsim's own kernels ran; else empty."] = ""
-
-    @classmethod
-    def of(cls, result: Checked, configured: Mapping[str, str]) -> FailedCase:
-        case, detail = result.case.removesuffix(BYTES), dict(result.detail)
-        detail["causes"] = list(map(Cause.of, detail.get("causes", ())))
-        return cls(
-            case=case, stored=result.case.endswith(BYTES), executor=result.executor, status=result.status,
-            configuration=configured.get(case, ""), **detail,
-        )  # fmt: skip
-
-    def text(self, rerun: Sequence[str]) -> Iterator[str]:
-        """A case that failed, and the command that checks it again."""
-        how = ", from its stored bytes" if self.stored else ""
-        yield f"{self.case} {self.executor}: {self.status}{how} {self.message}".rstrip()
-        if self.configuration:
-            yield f"  {self.configuration}"
-        if self.digest is not None and self.recorded is not None:
-            yield f"  the definition gives {self.digest[:16]}..., recorded is {self.recorded[:16]}..."
-        if self.differing is not None:
-            yield "; ".join((f"  {self.differing} differ", *self.pattern))
-        yield from (f"  {line}" for line in likely(self.causes))
-        yield Command(f"  {shlex.join(['refsim', 'golden', 'verify', self.case, *rerun])}")
+def failed_text(one: Checked, rerun: Sequence[str]) -> Iterator[str]:
+    """A case that failed, and the command that checks it again."""
+    how = ", from its stored bytes" if one.stored else ""
+    yield f"{one.case} {one.executor}: {one.status}{how} {one.message}".rstrip()
+    if one.configuration:
+        yield f"  {one.configuration}"
+    if one.digest is not None and one.recorded is not None:
+        yield f"  the definition gives {one.digest[:16]}..., recorded is {one.recorded[:16]}..."
+    if one.differing is not None:
+        yield "; ".join((f"  {one.differing} differ", *one.pattern))
+    yield from (f"  {line}" for line in likely(one.causes))
+    yield Command(f"  {shlex.join(['refsim', 'golden', 'verify', one.case, *rerun])}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +71,7 @@ class VerifiedCorpus(Comparison):
         Mapping[str, Mapping[str, checks.Instead]],
         "By executor and operator: cases that ran on refsim's own kernels, because the folder lacks the module.",
     ]
-    failures: Annotated[Sequence[FailedCase], "What failed."]
+    failures: Annotated[Sequence[Checked], "What failed."]
     causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
     not_checked: Annotated[
         Mapping[str, int], "By operator: cases that were left out after enough wrong ones."
@@ -113,7 +82,7 @@ class VerifiedCorpus(Comparison):
         yield from (f"{self.root}: {text}" for text in self.damaged_files)
         yield from self._counts()
         for one in self.failures[:MOST_SHOWN]:
-            yield from one.text(self.rerun)
+            yield from failed_text(one, self.rerun)
         yield from rest(len(self.failures))
         yield from kernels_text(self.causes)
         for op, count in self.not_checked.items():
@@ -163,8 +132,8 @@ def verified(
     """What all checks gave together, and what is wrong with each kernel."""
     failed = checks.failures(found)
     configured = checks.configurations(corpus, failed)
-    known = Counter(str(r.detail["message"]) for r in found if r.status == KNOWN_DEFECT)
-    checked = {result.case for result in found}
+    known = Counter(r.message for r in found if r.status == KNOWN_DEFECT)
+    checked = {result.key for result in found}
     chains = sum(name.startswith(f"{CHAINS}/") for name in checked)
     whole = sum(name.endswith(BYTES) for name in checked)
     return VerifiedCorpus(
@@ -172,7 +141,7 @@ def verified(
         resumed=resumed, seconds=round(seconds, 3), damaged_files=damaged, threads=conditions.threads,
         isa=conditions.isa or isas.cpu().isa.name, executors=checks.tally(found), profiles=checks.profiles(found),
         known=known, refused=checks.refusals(found), ours=checks.instead(found),
-        failures=[FailedCase.of(result, configured) for result in failed],
+        failures=[replace(one, configuration=configured.get(one.case, "")) for one in failed],
         causes=of_kernels(checks.wrong_cases(failed), _runs), not_checked=dict(tolerance.left),
         same=not damaged and not failed, rerun=rerun,
     )  # fmt: skip

@@ -13,7 +13,6 @@ from typing import IO, Annotated, Any
 from refsim.core.errors import DeviceError, FormatError, ParameterError, RefsimError
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa
-from refsim.exec.executor import OURS
 from refsim.exec.factory import ALWAYS, executor_named
 from refsim.exec.fingerprint import foreign, sources
 from refsim.exec.process import ProcessError, Silent, Worker
@@ -280,7 +279,7 @@ def _checked(
         return found
     except RefsimError as error:
         status = TIMEOUT if isinstance(error, Silent) else CRASHED
-        return [Checked(task.key(case), " ".join(executors), status, {"message": _words(error)})]
+        return [Checked(case, " ".join(executors), status, _words(error), task.kind == "bytes")]
 
 
 def _words(error: RefsimError) -> str:
@@ -294,11 +293,6 @@ def _words(error: RefsimError) -> str:
 _NO_RESULTS = "not results of golden verify"
 #: A key of a state in words, where it is not its own word.
 _STATE = {"foreign": "modules or packages of an executor"}
-
-
-def _result(row: dict[str, Any]) -> Checked:
-    rest = {key: value for key, value in row.items() if key not in ("case", "executor", "status")}
-    return Checked(str(row["case"]), str(row["executor"]), str(row["status"]), rest)
 
 
 # --- results on disk -------------------------------------------------------------------------------------
@@ -340,7 +334,7 @@ def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Checked
             need="the same, or another file",
         )  # fmt: skip
     with reading(str(path), _NO_RESULTS):
-        return {str(row["case"]): [_result(result) for result in row["results"]] for row in rows}
+        return {str(row["case"]): list(map(Checked.of, row["results"])) for row in rows}
 
 
 def write_head(file: IO[str], expected: dict[str, Any]) -> None:
@@ -348,7 +342,7 @@ def write_head(file: IO[str], expected: dict[str, Any]) -> None:
 
 
 def write_row(file: IO[str], results: Sequence[Checked]) -> None:
-    row = {"case": results[0].case, "results": [result.as_json() for result in results]}
+    row = {"case": results[0].key, "results": [result.as_json() for result in results]}
     print(json.dumps(row), file=file, flush=True)
 
 
@@ -362,12 +356,11 @@ def tally(results: Sequence[Checked]) -> dict[str, Counter[str]]:
 
 def refusals(results: Sequence[Checked]) -> dict[str, dict[str, int]]:
     """Executor -> why it did not take a case -> how many."""
-    found: dict[str, dict[str, int]] = {}
+    found: dict[str, Counter[str]] = {}
     for result in results:
         if result.status == REFUSED:
-            reasons, text = found.setdefault(result.executor, {}), str(result.detail["message"])
-            reasons[text] = reasons.get(text, 0) + 1
-    return found
+            found.setdefault(result.executor, Counter())[result.message] += 1
+    return {name: dict(reasons) for name, reasons in found.items()}
 
 
 def idle(results: Sequence[Checked]) -> dict[str, str]:
@@ -378,8 +371,8 @@ def idle(results: Sequence[Checked]) -> dict[str, str]:
     why: dict[str, str] = {}
     took: set[str] = set()
     for result in results:
-        if result.status == REFUSED or (OURS in result.detail and result.status in ACCEPTED):
-            why.setdefault(result.executor, str(result.detail.get(OURS) or result.detail["message"]))
+        if result.status == REFUSED or (result.ours and result.status in ACCEPTED):
+            why.setdefault(result.executor, result.ours or result.message)
         else:
             took.add(result.executor)
     return {name: text for name, text in why.items() if name not in took}
@@ -387,7 +380,7 @@ def idle(results: Sequence[Checked]) -> dict[str, str]:
 
 def configurations(corpus: Corpus, results: Sequence[Checked]) -> dict[str, str]:
     """Case -> its shapes, layouts and parameters in one line; chains have none."""
-    names = {result.case.removesuffix(BYTES) for result in results}
+    names = {result.case for result in results}
     operators = {name.partition("/")[0] for name in names} - {CHAINS}
     entries = (entry for op in sorted(operators) for entry in corpus.entries(op))
     return {entry.name: entry.case.configuration for entry in entries if entry.name in names}
@@ -397,8 +390,8 @@ def wrong_cases(failed: Sequence[Checked]) -> dict[tuple[str, str], list[WrongCa
     """(operator, executor) -> its failed cases; of a chain the operator is that of the first wrong step."""
     found: dict[tuple[str, str], list[WrongCase]] = {}
     for result in failed:
-        op = str(result.detail.get("operator", result.case.partition("/")[0]))
-        case = WrongCase.of(result.case.removesuffix(BYTES), result.detail)
+        op = result.operator or result.case.partition("/")[0]
+        case = WrongCase(result.case, tuple(result.causes), result.sought)
         found.setdefault((op, result.executor), []).append(case)
     return found
 
@@ -408,7 +401,7 @@ def profiles(results: Sequence[Checked]) -> dict[str, str]:
     found: dict[str, Counter[str]] = {}
     for result in results:
         if result.status == LEGAL:
-            found.setdefault(result.executor, Counter()).update(result.detail["profiles"])
+            found.setdefault(result.executor, Counter()).update(result.profiles)
     return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
 
 
@@ -424,10 +417,10 @@ def instead(results: Sequence[Checked]) -> dict[str, dict[str, Instead]]:
     """Executor -> operator -> how many cases refsim's kernels ran in the place of modules of another build, and why."""
     found: dict[str, dict[str, Counter[str]]] = {}
     for result in results:
-        if OURS in result.detail:
+        if result.ours:
             operator = result.case.partition("/")[0]
             reasons = found.setdefault(result.executor, {}).setdefault(operator, Counter())
-            reasons[str(result.detail[OURS])] += 1
+            reasons[result.ours] += 1
     return {
         name: {op: Instead(why.total(), list(why)) for op, why in sorted(by_operator.items())}
         for name, by_operator in found.items()
@@ -441,5 +434,5 @@ def failures(results: Sequence[Checked]) -> list[Checked]:
         result
         for result in results
         if result.status not in ACCEPTED
-        or (result.status == LEGAL and one[result.executor] not in result.detail["profiles"])
+        or (result.status == LEGAL and one[result.executor] not in result.profiles)
     ]

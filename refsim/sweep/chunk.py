@@ -21,7 +21,7 @@ from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
 from refsim.exec.task_threads import ProcessServer
 from refsim.formats.cases import contents
 from refsim.golden import check
-from refsim.golden.apart import WrongCase, rivals
+from refsim.golden.apart import rivals
 from refsim.golden.check import ACCEPTED, CRASHED, DIFFERENT, ERROR
 from refsim.golden.judge import SAME
 from refsim.ops.base.binding import BoundCase, bind
@@ -117,11 +117,10 @@ def tried(
         )
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
         return ERROR, f"{type(error).__name__}: {error}"
-    causes = WrongCase.of(str(bound.case), found.detail).causes
-    two = rivals(bound.case.op, causes)  # a call that was made small may fit several
-    why = map(str, causes[:1]) if two is None else (f"{two.same}; {TELLS}",)
-    told = "; ".join((*found.detail.get("pattern", ()), *why))
-    return found.status, str(found.detail.get("message", told))
+    two = rivals(bound.case.op, found.causes)  # a call that was made small may fit several
+    why = map(str, found.causes[:1]) if two is None else (f"{two.same}; {TELLS}",)
+    told = "; ".join((*found.pattern, *why))
+    return found.status, found.message or told
 
 
 def _drawn(chunk: Chunk, number: int) -> Drawn:

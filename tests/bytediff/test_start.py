@@ -91,7 +91,7 @@ class Kernel(EmulatedExecutor):
 
 def _verify() -> list[Cause]:
     found = check.run("case", "kernel", Kernel(), CONV, CONV.call.expected(CONV.inputs))
-    return list(map(Cause.of, found.detail["causes"]))
+    return list(found.causes)
 
 
 def _check() -> list[Cause]:

@@ -75,18 +75,16 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
 
 
 def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(refsim) -> None:
-    failed = Checked(f"{CASE}{BYTES}", "cpu", "different", {"causes": TWO_CAUSES})
-    shown = FailedCase.of(failed, {})
-    first, *others = shown.text(["-x", "cpu"])
+    failed = Checked(CASE, "cpu", "different", stored=True, causes=TWO_CAUSES, sought=True)
+    first, *others = failed_text(failed, ["-x", "cpu"])
     assert first == f"{CASE} cpu: different, from its stored bytes" and BYTES not in " ".join(others)
-    assert (shown.case, shown.stored) == (CASE, True)
-    assert not FailedCase.of(Checked(CASE, "cpu", "different", {}), {}).stored
+    assert failed.key == f"{CASE}{BYTES}" and Checked.of(failed.as_json()) == failed
     ((case,),) = verify.wrong_cases([failed]).values()
     assert (case.name, [cause.name for cause in case.causes]) == (CASE, ["nothing written", "padding leaked"])
     assert refsim(f"replay {case.name} -x cpu").status == 0
 
 
-TWO_CAUSES = [plain(Cause(name, "so", 9, 9, 0)) for name in ("nothing written", "padding leaked")]
+TWO_CAUSES = [Cause(name, "so", 9, 9, 0) for name in ("nothing written", "padding leaked")]
 
 #: Run by every Python that finds it on its path: makes one case fail in its own way, ...
 SABOTAGE = """
@@ -173,8 +171,8 @@ def test_an_operator_has_enough_wrong_cases() -> None:
 
 def test_causes_are_summed_up_by_kernel() -> None:
     def checked(case: str, executor: str, *names: str) -> Checked:
-        causes = [plain(Cause(name, "so", 9, 9, 0)) for name in names]
-        return Checked(case, executor, "different", {"causes": causes})
+        causes = [Cause(name, "so", 9, 9, 0) for name in names]
+        return Checked(case, executor, "different", causes=causes, sought=True)
 
     found = [checked("a/0", "x", "p", "q"), checked("a/1", "x", "p"), checked("b/0", "x")]
     found += [Checked("a/2", "x", "different"), Checked("a/2", "y", "error")]
@@ -260,8 +258,12 @@ def test_cases_on_kernels_of_refsims_own_are_counted(small: Path, refsim, monkey
     def run(corpus, work, executors, *_):
         for task in work:
             for case in task.cases:
-                yield [Checked(task.key(case), "spv:few", "same", {"ours": "no module computes it"})]
-        yield [Checked("q8ta_add/0000", "spv:few", "same", {})]
+                yield [
+                    Checked(
+                        case, "spv:few", "same", stored=task.kind == "bytes", ours="no module computes it"
+                    )
+                ]
+        yield [Checked("q8ta_add/0000", "spv:few", "same")]
 
     monkeypatch.setattr(verify, "run", run)
     done = refsim(f"golden verify q8ta_relu --root {small}")

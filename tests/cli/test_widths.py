@@ -23,7 +23,6 @@ from refsim.cli._lowered import LoweredProgram
 from refsim.cli.demo import bundled
 from refsim.cli.kit import program
 from refsim.cli.kit.text import show
-from refsim.core.plain import plain
 from refsim.core.result import Part, Table
 from refsim.device.execution import Misshaped
 from refsim.golden import verify as checks
@@ -126,10 +125,11 @@ def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[lis
     """What `golden verify` would get of its processes: a case that fails with all that can be said of it."""
     cause = Cause("border padded with 0", "taps outside the image read 0", 12, 12, 0)
     detail = {
-        "message": "guard words were written", "digest": "0" * 64, "recorded": "1" * 64, "differing": "12 of 96 bytes",
-        "pattern": ["only lane 3", "only at h <= 2"], "causes": plain([cause]),
+        "digest": "0" * 64, "recorded": "1" * 64, "differing": 12, "pattern": ["only lane 3", "only at h <= 2"],
+        "causes": [cause], "sought": True,
     }  # fmt: skip
-    return [[Checked(task.key(case), "cpu", "different", detail) for task in work for case in task.cases]]
+    said = "guard words were written"
+    return [[Checked(case, "cpu", "different", said, **detail) for task in work for case in task.cases]]
 
 
 @pytest.fixture(scope="module")

@@ -62,9 +62,9 @@ def test_replay_reports_both(broken, refsim) -> None:
 def test_golden_check_reports_both(broken) -> None:
     stored = open_case(CASE)
     _, result = check_stored(stored, None, {"cpu:emulated": EmulatedExecutor()})
-    assert result.status == "error" and "wrote behind the buffer" in result.detail["message"]
-    assert result.detail["differing"] > 0
-    assert any(cause["name"] == "byte order" for cause in result.detail["causes"])
+    assert result.status == "error" and "wrote behind the buffer" in result.message
+    assert result.differing > 0
+    assert any(cause.name == "byte order" for cause in result.causes)
 
 
 def test_compare_goes_on_and_reports_both(broken, refsim, mixed: str) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from examples import UNARY
 
-from refsim.bytediff.rank import Cause
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import DeviceError
 from refsim.exec.again import REPEATS
@@ -67,7 +66,7 @@ def test_what_running_again_shows(
     assert len(WRONG) == 1 + REPEATS
     executor = Scripted(added, threads, None if other is None else Scripted(other))
     found = run(UNARY.name, executor.name, executor, BOUND, RIGHT)
-    causes = list(map(Cause.of, found.detail["causes"]))
+    causes = list(found.causes)
     assert found.status == DIFFERENT and [cause.name for cause in causes if cause.observed] == [named] * bool(
         named
     )

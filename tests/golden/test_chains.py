@@ -110,8 +110,8 @@ def test_another_profile_is_compared_with_its_own_definition() -> None:
 def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "_map_is_identity", lambda x, out: True)
     found = failed(NativeExecutor(), of_kind("max pool"))
-    assert found and all(JOINED in result.detail["message"] for result in found)
-    assert all(len(result.detail["nodes"]) > 1 and result.detail["pattern"] for result in found)
+    assert found and all(JOINED in result.message for result in found)
+    assert all(len(result.nodes) > 1 and result.pattern for result in found)
     monkeypatch.undo()
     right = bytewise.tables
 
@@ -137,8 +137,8 @@ def test_a_wrong_operator_is_named() -> None:
             return out
 
     (result,) = failed(Wrong(), of_kind("residual")[:1])
-    assert (result.detail["operator"], result.detail["nodes"]) == ("q8ta_conv2d_pw", [1])
-    assert result.detail["differing"] > 100 and result.detail["causes"][0]["name"] == "write out of bounds"
+    assert (result.operator, result.nodes) == ("q8ta_conv2d_pw", [1])
+    assert result.differing > 100 and result.causes[0].name == "write out of bounds"
 
 
 def test_a_wrong_float_operator_is_named() -> None:
@@ -151,15 +151,15 @@ def test_a_wrong_float_operator_is_named() -> None:
             return out
 
     (result,) = failed(Wrong(), of_kind("clamp")[:1])
-    assert (result.detail["operator"], result.detail["differing"]) == ("q8ta_dequantize", 1)
-    assert result.detail["pattern"] and result.detail["nodes"] == [1]
+    assert (result.operator, result.differing) == ("q8ta_dequantize", 1)
+    assert result.pattern and result.nodes == [1]
 
 
 def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
     entry = ENTRIES[0]
     changed = ChainEntry(entry.number, entry.chain, "0" * 64)
     (result,) = check_chain(changed, {})
-    assert (result.status, result.detail["digest"]) == ("different", entry.sha256)
+    assert (result.status, result.digest) == ("different", entry.sha256)
 
 
 @pytest.mark.long
@@ -192,6 +192,5 @@ def test_a_smaller_shape_runs_in_memory_of_the_bound(monkeypatch: pytest.MonkeyP
     found = failed(Stale(), entries)
     assert len(found) == len(entries)
     assert all(
-        f"at {'x'.join(map(str, e.chain.smaller))}" in f.detail["message"]
-        for e, f in zip(entries, found, strict=True)
+        f"at {'x'.join(map(str, e.chain.smaller))}" in f.message for e, f in zip(entries, found, strict=True)
     )

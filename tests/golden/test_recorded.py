@@ -152,10 +152,10 @@ def test_a_case_is_known_or_legal_for_kernels_of_another_build_only() -> None:
     foreign, ours = FirstBatch(), FirstBatch()
     ours.foreign = False
     found = case_check.run("a", "spv", foreign, bound, expected)
-    assert (found.status, found.detail["message"]) == ("known", "known defect of upstream: first-batch")
+    assert (found.status, found.message) == ("known", "known defect of upstream: first-batch")
     assert case_check.run("a", "cpu", ours, bound, expected).status == "different"
     legal = case_check.run("a", "spv", Nvidia(), special(), special_expected())
-    assert (legal.status, legal.detail["profiles"]) == ("legal", ["lavapipe", "nvidia"])
+    assert (legal.status, legal.profiles) == ("legal", ("lavapipe", "nvidia"))
     assert case_check.run("a", "spv", Nvidia(), special(), special_expected(), NVIDIA).status == "same"
     assert verify.failures([found, legal]) == []
 
@@ -191,7 +191,7 @@ def special_expected() -> PackedBuffer:
 
 def test_what_is_legal_under_two_profiles_at_once_is_wrong() -> None:
     def legal(case: str, *profiles: str) -> case_check.Checked:
-        return case_check.Checked(case, "spv", "legal", {"profiles": list(profiles)})
+        return case_check.Checked(case, "spv", "legal", profiles=profiles)
 
     rows = [
         legal("a", "nvidia"),

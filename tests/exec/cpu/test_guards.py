@@ -181,4 +181,4 @@ class WritesBeside(EmulatedExecutor):
 def test_golden_verify_sees_what_happens_to_inputs(executor: EmulatedExecutor, said: str) -> None:
     bound = bind(rules.case("q8ta_relu", 3))
     result = run("q8ta_relu/0003", "x", executor, bound, bound.call.expected(bound.inputs))
-    assert result.status == ERROR and said in result.detail["message"]
+    assert result.status == ERROR and said in result.message
