@@ -38,18 +38,14 @@ TELLS = "its replay says how to tell them apart"
 AGAIN = "the bytes of one run were different; another run gave the right ones"
 
 
-#: A call, with its inputs, and what it should give.
-Work = tuple[Prepared, BoundCase, PackedBuffer]
-
-
 @dataclass(frozen=True)
 class Drawn:
-    """A configuration; without ``work``, ``text`` says why it has no meaning."""
+    """A call that was drawn ``at`` a seed and a profile, its inputs, and what it should give."""
 
-    seed: int
-    profile: Profile
-    work: Work | None = None
-    text: str = ""
+    at: tuple[int, Profile]
+    prepared: Prepared
+    bound: BoundCase
+    expected: PackedBuffer
 
 
 class ChunkRunner:
@@ -67,7 +63,7 @@ class ChunkRunner:
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
         size, numbers = max(executor.batch for executor in runners.values()), list(chunk.numbers)
         for first in range(0, len(numbers), size):
-            drawn = [_drawn(chunk, number) for number in numbers[first : first + size]]
+            drawn = _drawn(chunk, numbers[first : first + size], list(found.values()))
             for variant, executor in runners.items():
                 _on(chunk, drawn, executor, found[variant])
         if chunk.shrink:
@@ -123,74 +119,71 @@ def tried(
     return found.status, found.message or told
 
 
-def _drawn(chunk: Chunk, number: int) -> Drawn:
-    seed, profile = chunk.draw(number)
-    try:
-        bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
-        return Drawn(seed, profile, (Prepared(bound.call), bound, bound.call.expected(bound.inputs)))
-    except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
-        return Drawn(seed, profile, text=f"define: {type(error).__name__}: {error}")
+def _drawn(chunk: Chunk, numbers: Sequence[int], outcomes: Sequence[Outcome]) -> list[Drawn]:
+    """Configurations; of one without a meaning all outcomes are told why."""
+    drawn: list[Drawn] = []
+    for number in numbers:
+        seed, profile = at = chunk.draw(number)
+        try:
+            bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
+            drawn.append(Drawn(at, Prepared(bound.call), bound, bound.call.expected(bound.inputs)))
+        except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
+            for outcome in outcomes:
+                outcome.fail(at, ERROR, f"define: {type(error).__name__}: {error}")
+    return drawn
 
 
 def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outcome) -> None:
     """What configurations give on an executor, which runs together those that it takes."""
-    taken: list[tuple[Drawn, Work]] = []
+    taken: list[Drawn] = []
     for one in drawn:
-        if one.work is None:
-            outcome.fail(
-                SweepFailure(chunk.subject, one.seed, one.profile.name, outcome.variant, ERROR, one.text)
-            )
-        elif refused := refusal(executor, one.work[0]):
+        if refused := refusal(executor, one.prepared):
             outcome.refuse(refused)
         else:
-            taken.append((one, one.work))
+            taken.append(one)
     begin = time.perf_counter()
-    work = [call for _, call in taken]
-    same = _same(executor, work)
-    for _ in range(chunk.repeats):
-        same = [one and again for one, again in zip(same, _same(executor, work), strict=True)]
+    same = [True] * len(taken)
+    for _ in range(1 + chunk.repeats):
+        same = [one and again for one, again in zip(same, _same(executor, taken), strict=True)]
     outcome.seconds += time.perf_counter() - begin
-    for (one, (_, bound, expected)), right in zip(taken, same, strict=True):
-        outcome.nbytes += expected.desc.nbytes
+    for one, right in zip(taken, same, strict=True):
+        outcome.nbytes += one.expected.desc.nbytes
         if right:
             outcome.statuses[SAME] += 1
             continue
         explain = not chunk.shrink and len(outcome.failures) < MOST_TOLD  # the smallest case is explained
-        status, message = tried(executor, bound, one.profile if chunk.strict else None, explain)
+        status, message = tried(executor, one.bound, one.at[1] if chunk.strict else None, explain)
         if status == SAME:
             status, message = DIFFERENT, AGAIN
         if status in ACCEPTED:
             outcome.statuses[status] += 1
-            continue
-        text = str(bound.case)
-        outcome.fail(
-            SweepFailure(chunk.subject, one.seed, one.profile.name, outcome.variant, status, message, text)
-        )
+        else:
+            outcome.fail(one.at, status, message, str(one.bound.case))
 
 
-def _same(executor: Executor, work: Sequence[Work]) -> list[bool]:
+def _same(executor: Executor, work: Sequence[Drawn]) -> list[bool]:
     """Of each call whether every byte is the definition's, and nothing else was written; all else is no yes."""
-    before = [[buffer.memory.copy() for buffer in bound.inputs.values()] for _, bound, _ in work]
+    before = [[buffer.memory.copy() for buffer in one.bound.inputs.values()] for one in work]
     outputs = _outputs(executor, work)
     return [
         isinstance(actual, PackedBuffer)
-        and np.array_equal(expected.words, actual.words)
-        and all(map(np.array_equal, held, (buffer.memory for buffer in bound.inputs.values())))
-        for (_, bound, expected), actual, held in zip(work, outputs, before, strict=True)
+        and np.array_equal(one.expected.words, actual.words)
+        and all(map(np.array_equal, held, (buffer.memory for buffer in one.bound.inputs.values())))
+        for one, actual, held in zip(work, outputs, before, strict=True)
     ]
 
 
-def _outputs(executor: Executor, work: Sequence[Work]) -> Sequence[PackedBuffer | RefsimError | None]:
+def _outputs(executor: Executor, work: Sequence[Drawn]) -> Sequence[PackedBuffer | RefsimError | None]:
     """What an executor gives; where that is no buffer, a second run tells why."""
     if executor.batch > 1:
         try:
-            return executor.run_batch([(bound.call, bound.inputs) for _, bound, _ in work])
+            return executor.run_batch([(one.bound.call, one.bound.inputs) for one in work])
         except Exception:
             return [None] * len(work)
     found: list[PackedBuffer | None] = []
-    for prepared, bound, _ in work:
+    for one in work:
         try:
-            found.append(executor.run_prepared(prepared, bound.inputs))
+            found.append(executor.run_prepared(one.prepared, one.bound.inputs))
         except Exception:
             found.append(None)
     return found
@@ -250,7 +243,7 @@ def _started(name: str) -> Worker:
 def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:
     """The outcome of one configuration that ended its process. Its case is as it was drawn."""
     (variant,) = chunk.variants
-    seed, profile = chunk.draw(chunk.first)
+    seed, profile = at = chunk.draw(chunk.first)
     outcome = Outcome(chunk.subject, chunk.first, 1, variant)
     message = ": ".join((str(error), *error.last_lines))
     text, files = f"{chunk.subject} --random {seed}", {}
@@ -258,7 +251,7 @@ def _crashed(chunk: Chunk, error: ProcessError) -> Outcome:
         with contextlib.suppress(RefsimError):
             bound = bind(OPS[chunk.subject].sample(Rng(seed)), Target(profile))
             text, files = str(bound.case), case_files(bound, f"sweep: seed {seed}, {variant}: {CRASHED}")
-    outcome.fail(SweepFailure(chunk.subject, seed, profile.name, variant, CRASHED, message, text, files))
+    outcome.fail(at, CRASHED, message, text, files)
     return outcome
 
 

@@ -29,7 +29,7 @@ from refsim.graph.interpreter import Event, Observer
 from refsim.ops.base.target import Target
 from refsim.sweep.executors import Executors, refusal
 from refsim.sweep.graphs import cut, draw, told
-from refsim.sweep.outcome import Outcome, SweepFailure
+from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepVariant
 
 Held = PackedBuffer | np.ndarray
@@ -85,7 +85,7 @@ class ModelRunner:
         found = {v: Outcome(chunk.subject, chunk.first, chunk.count, v) for v in chunk.variants}
         # in this order each model is loaded once
         for number in sorted(chunk.numbers, key=lambda k: k % len(chunk.profiles)):
-            seed, profile = chunk.draw(number)
+            seed, profile = at = chunk.draw(number)
             try:
                 drawn = self._model_of(chunk.subject, seed, profile) if chunk.model else _graph(seed, profile)
             except (MissingDependencyError, UnknownOperatorError) as error:
@@ -93,10 +93,8 @@ class ModelRunner:
                     outcome.refuse(str(error))
                 continue
             except RefsimError as error:
-                for variant, outcome in found.items():
-                    outcome.fail(
-                        SweepFailure(chunk.subject, seed, profile.name, variant, ERROR, f"define: {error}")
-                    )
+                for outcome in found.values():
+                    outcome.fail(at, ERROR, f"define: {error}")
                 continue
             for variant, outcome in found.items():
                 executor = self._executors[variant] if chunk.model else runners[variant]
@@ -145,11 +143,7 @@ def _on(chunk: Chunk, drawn: DrawnModel, profile: Profile, executor: Executor, o
     else:
         if drawn.chain is not None and chunk.shrink:
             drawn, (status, message, at) = _smallest(drawn, profile, executor, (status, message, at))
-        outcome.fail(
-            SweepFailure(
-                chunk.subject, drawn.seed, profile.name, outcome.variant, status, message, drawn.text, _files(at)
-            )
-        )  # fmt: skip
+        outcome.fail((drawn.seed, profile), status, message, drawn.text, _files(at))
     if drawn.chain is not None:
         for graph in drawn.model.graphs.values():
             executor.forget(graph)

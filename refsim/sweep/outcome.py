@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from refsim.core.qmath import Profile
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
 from refsim.sweep.plan import SweepVariant
@@ -67,10 +68,21 @@ class Outcome:
     def failed(self) -> int:
         return sum(self.statuses[status] for status in FAILED)
 
-    def fail(self, failure: SweepFailure) -> None:
-        """Count a failure; the first few are kept."""
-        self.statuses[failure.status] += 1
+    def fail(
+        self,
+        at: tuple[int, Profile],
+        status: str,
+        message: str,
+        case: str = "",
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        """Count a failure of a seed under a profile; the first few are kept."""
+        self.statuses[status] += 1
         if len(self.failures) < MOST_TOLD:
+            seed, profile = at
+            failure = SweepFailure(
+                self.subject, seed, profile.name, self.variant, status, message, case, files or {}
+            )
             self.failures.append(failure)
 
     def refuse(self, why: str) -> None:
