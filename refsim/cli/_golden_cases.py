@@ -17,7 +17,7 @@ from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
 from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
-from refsim.golden.coverage import Coverage
+from refsim.golden.covered import Coverage
 from refsim.golden.named import open_case
 from refsim.golden.regen import RenewedCorpus
 from refsim.golden.rules import case_name
@@ -165,7 +165,7 @@ def coverage(root: str | None) -> Coverage:
 
     The status is 1 if something has none.
     """
-    from refsim.golden.coverage import covered  # kernels come with it
+    from refsim.golden.covered import covered  # kernels come with it
 
     return covered(Corpus.at(root))
 
