@@ -29,7 +29,7 @@ from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.html import rendered
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
-from refsim.core.qmath import CANONICAL, PROFILES, Profile
+from refsim.core.qmath import CANONICAL, PROFILES
 from refsim.core.result import MOST_SHOWN, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT
 from refsim.core.status import SAME as RIGHT
@@ -54,9 +54,12 @@ EXAMPLE = "out/corpus"
 
 
 @dataclass(frozen=True)
-class Detail:
-    """What is known of a wrong case, or why there was nothing to compare."""
+class Verdict:
+    """How one case came out, and what is known of a wrong one, or why there was nothing to compare."""
 
+    case: Annotated[str, "The name of the case."]
+    bound: BoundCase
+    judged: Annotated[Judged, FLAT]
     differing: Annotated[int, "Elements that differ."] = 0
     pattern: Annotated[Sequence[str], "What they have in common, in sentences."] = ()
     first: Annotated[Sequence[Difference], "The first of them."] = ()
@@ -65,16 +68,6 @@ class Detail:
         str, "Why the output cannot be compared: it is of another size, or damaged; else empty."
     ] = ""
     otherwise: Annotated[str, "Of a legal case: which profile the others fit; else empty."] = ""
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """How one case came out."""
-
-    case: Annotated[str, "The name of the case."]
-    bound: BoundCase
-    judged: Annotated[Judged, FLAT]
-    detail: Annotated[Detail, FLAT] = Detail()
 
     @property
     def arguments(self) -> Annotated[str, "The call, as text."]:
@@ -141,7 +134,7 @@ class Certificate:
         found: dict[tuple[str, str], list[WrongCase]] = {}
         for row in self.verdicts:
             if row.verdict == WRONG:
-                case = WrongCase(row.case, tuple(row.detail.causes), not row.detail.unfit, row.bound)
+                case = WrongCase(row.case, tuple(row.causes), not row.unfit, row.bound)
                 found.setdefault((row.op, ""), []).append(case)
         return of_kernels(found)
 
@@ -223,14 +216,14 @@ def check(
             if array is None:
                 found.append(Verdict(entry.name, bound, Judged(MISSING)))
             elif isinstance(array, RefsimError):
-                found.append(Verdict(entry.name, bound, Judged(WRONG), Detail(unfit=str(array))))
+                found.append(Verdict(entry.name, bound, Judged(WRONG), unfit=str(array)))
             else:
                 target = replace(bound.call.target, runtime=runtime)  # its kernel, and its defects alone
                 found.append(_judged(entry, replace(bound, call=replace(bound.call, target=target)), array))
             step()
     if all(row.verdict == MISSING for row in found):
         raise outputs.none_of(folder, [file.name.removesuffix(".pte") for file in files])
-    if len(unfit) > 1 and all(row.verdict == MISSING or row.detail.unfit for row in found):
+    if len(unfit) > 1 and all(row.verdict == MISSING or row.unfit for row in found):
         raise unfit[0]
     profile = _profile(found)
     return Certificate(dict(about), profile, tuple(_settled(row, profile) for row in found))
@@ -278,49 +271,41 @@ def _outputs(
 
 
 def _judged(entry: DigestEntry, bound: BoundCase, array: np.ndarray) -> Verdict:
-    """Same, legal under some profiles, a known defect, or wrong."""
-    actual = _buffer(bound, array)
-    found = judged(bound, actual)
-    detail = _detail(bound, actual) if found.verdict == WRONG else Detail()
-    return Verdict(entry.name, bound, found, detail)
-
-
-def _buffer(bound: BoundCase, array: np.ndarray) -> PackedBuffer:
+    """Same, legal under some profiles, a known defect, or wrong: then also in which pattern, and likely why."""
     out = bound.call.out
     if out.is_int8:
-        return PackedBuffer.from_raw(np.ascontiguousarray(array).view(np.uint8), out.shape, out.layout)
-    return PackedBuffer.pack(array, out.layout)
-
-
-def _detail(bound: BoundCase, actual: PackedBuffer) -> Detail:
-    """How many elements differ, in which pattern, the first of them, and the likely causes."""
+        actual = PackedBuffer.from_raw(np.ascontiguousarray(array).view(np.uint8), out.shape, out.layout)
+    else:
+        actual = PackedBuffer.pack(array, out.layout)
+    found = Verdict(entry.name, bound, judged(bound, actual))
+    if found.verdict != WRONG:
+        return found
     report = diff(bound.call.expected(bound.inputs), actual, call=bound, device=True, limit=1)
-    unwritten = bound.call.out.is_int8 and bool((actual.raw == FILL).all())
+    unwritten = out.is_int8 and bool((actual.raw == FILL).all())
     pattern = ["nothing was written"] if unwritten else report.pattern
-    return Detail(report.differing, pattern, report.differences, report.causes)
+    return replace(
+        found, differing=report.differing, pattern=pattern, first=report.differences, causes=report.causes
+    )
 
 
 def _profile(rows: Sequence[Verdict]) -> str:
     """The profile under which most cases come out: of those with other bytes, and of those with the same."""
     explained = Counter(name for row in rows if row.verdict == LEGAL for name in row.judged.profiles)
-    if not explained:
-        return CANONICAL.name
+
+    def score(name: str) -> int:
+        """Less the cases with the canonical bytes that have other bytes under this profile."""
+        right = (row.bound for row in rows if row.verdict == SAME and name != CANONICAL.name)
+        wrong = sum(not same(one, one.call.expected(one.inputs), PROFILES[name]) for one in right)
+        return explained[name] - wrong
+
     names = [CANONICAL.name, *(name for name in PROFILES if explained[name] and name != CANONICAL.name)]
-    return max(names, key=lambda name: explained[name] - _contradicted(rows, PROFILES[name]))
-
-
-def _contradicted(rows: Sequence[Verdict], profile: Profile) -> int:
-    """How many cases with the canonical bytes have other bytes under this profile."""
-    if profile is CANONICAL:
-        return 0
-    right = (row.bound for row in rows if row.verdict == SAME)
-    return sum(not same(bound, bound.call.expected(bound.inputs), profile) for bound in right)
+    return max(names, key=score) if explained else CANONICAL.name
 
 
 def _settled(row: Verdict, profile: str) -> Verdict:
     """A case that is legal under other profiles only is wrong on a device of this one."""
     if row.verdict == LEGAL and profile not in row.judged.profiles:
-        return replace(row, detail=Detail(otherwise=f"the other cases fit {profile}"))
+        return replace(row, otherwise=f"the other cases fit {profile}")
     return row
 
 
@@ -346,17 +331,17 @@ def what(row: Verdict) -> Iterator[str]:
     """What there is to say about a case that is not the same."""
     if row.verdict == LEGAL:
         yield f"legal under {', '.join(row.judged.profiles)}" + (
-            f"; {row.detail.otherwise}" if row.detail.otherwise else ""
+            f"; {row.otherwise}" if row.otherwise else ""
         )
     elif row.verdict == KNOWN_DEFECT:
         yield row.judged.known.note if row.judged.known else ""
     elif row.verdict == MISSING:
         yield "no outputs"
-    elif row.detail.unfit:
-        yield row.detail.unfit
+    elif row.unfit:
+        yield row.unfit
     else:
-        yield f"{row.detail.differing} differ; {'; '.join(row.detail.pattern)}"
-        yield from likely(row.detail.causes)
+        yield f"{row.differing} differ; {'; '.join(row.pattern)}"
+        yield from likely(row.causes)
 
 
 def page(certificate: Certificate) -> str:

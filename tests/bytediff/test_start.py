@@ -97,7 +97,7 @@ def _verify() -> list[Cause]:
 def _check() -> list[Cause]:
     entry = DigestEntry(0, CONV.case, "")
     found = certify._judged(entry, CONV, Kernel().run_call(CONV.call, CONV.inputs).data)
-    return list(found.detail.causes)
+    return list(found.causes)
 
 
 def _shaders() -> list[Cause]:

@@ -273,13 +273,13 @@ def test_an_exchange_of_bytes_is_wrong_and_has_a_cause(tmp_path: Path) -> None:
     found = judged(tmp_path, numbered("q8ta_relu", lambda b: b.case.style == "position", 6), change)
     wrong = [row for row in found.verdicts if row.verdict == certify.WRONG]
     assert not found.right and len(wrong) >= 3
-    assert all(row.detail.causes[0].name == "byte order" for row in wrong)
-    assert wrong[0].detail.first
+    assert all(row.causes[0].name == "byte order" for row in wrong)
+    assert wrong[0].first
 
 
 def test_nothing_written_is_said_so(tmp_path: Path) -> None:
     found = judged(tmp_path, list(choose(["q8ta_relu"]))[:3], lambda bound, raw: raw.fill(programs.FILL))
-    assert [row.detail.pattern for row in found.verdicts] == [["nothing was written"]] * 3
+    assert [row.pattern for row in found.verdicts] == [["nothing was written"]] * 3
 
 
 #: A seeded bug of each of these kinds runs on the double in a copy of the sources.
