@@ -17,7 +17,7 @@ from refsim.formats.pte import schema as program
 from refsim.formats.pte.edit import ProgramEditor
 from refsim.formats.vkgraph.edit import PREPACK
 from refsim.formats.vkgraph.read import Blob
-from refsim.formats.vkgraph.schema import UNSET_DATATYPE, Value, VkTensor
+from refsim.formats.vkgraph.schema import UNSET_DATATYPE, VkTensor
 from refsim.graph.graph import Graph, Node, Tensor
 from refsim.graph.memory import BOUND_TWICE, prepacked
 from refsim.graph.values import flat
@@ -120,11 +120,12 @@ def candidates(model: Model) -> list[Exposable]:
 def _check_border(blob: Blob, graph: Graph, where: str) -> None:
     for what, ids in (("input", graph.inputs), ("output", graph.outputs)):
         for value in ids:
-            desc = graph.tensors[value].desc
-            if _is_packed(blob.graph.values[value]):
+            held = blob.graph.values[value]
+            row = BY_SCHEMA_VALUE.get(held.memory_layout) if isinstance(held, VkTensor) else None
+            if row is not None and row.packed_int8:
                 raise GraphError(
                     where, f"a packed int8 {what}: the runtime stages a quarter of its bytes and fails",
-                    got=f"value {value}, {desc}", need="float at the border",
+                    got=f"value {value}, {graph.tensors[value].desc}", need="float at the border",
                 )  # fmt: skip
 
 
@@ -166,12 +167,6 @@ def _of_delegate(model: Model, number: int, graph: Graph, blob: Blob) -> Iterato
             CHANNELS_PACKED_INT8 if row is not None and row.is_dynamic else (),
             _reason(held),
         )  # fmt: skip
-
-
-def _is_packed(held: Value) -> bool:
-    """Whether the file says that a tensor is packed int8."""
-    row = BY_SCHEMA_VALUE.get(held.memory_layout) if isinstance(held, VkTensor) else None
-    return row is not None and row.packed_int8
 
 
 def _reason(held: VkTensor) -> str:

@@ -19,6 +19,7 @@ from refsim.core.layout import layout
 from refsim.core.locate import at_byte
 from refsim.core.plain import Column
 from refsim.device.choose import expression
+from refsim.device.dumped import dumped
 from refsim.device.exchanged import key, pair
 from refsim.exec.executor import Executor, Source
 from refsim.exec.factory import executor_named
@@ -255,21 +256,17 @@ class _Watching:
                     self._dump(row, node, held, writer)
 
     def _compare(self, row: OutputRow, node: Node, held: PackedBuffer, executor: str) -> None:
-        if self.recorded is None or row.value not in self.recorded:
-            return
         before = row.golden.get(executor)
-        if before is None or not before.different:  # of a repeated run: one wrong run is enough
-            unfit = self.recorded.unfit(row.value, held.desc)
-            row.golden[executor] = (
-                Check(0, 0, None, unfit)
-                if unfit
-                else check(node, held, self.recorded.beside(row.value, held))
-            )
-            if row.golden[executor].different:
-                raw = self.recorded.beside(row.value, held)
-                there = PackedBuffer.from_raw(raw, held.desc.shape, held.desc.layout, held.desc.dtype)
-                self.want.setdefault(executor, {})[row.value] = key(held)
-                self.got.setdefault(executor, {})[row.value] = key(there)
+        if self.recorded is None or row.value not in self.recorded or (before and before.different):
+            return  # of a repeated run one wrong run is enough
+        if unfit := self.recorded.unfit(row.value, held.desc):
+            row.golden[executor] = Check(0, 0, None, unfit)
+            return
+        there = dumped(self.recorded, row.value, held)
+        row.golden[executor] = check(node, held, there.raw)
+        if row.golden[executor].different:
+            self.want.setdefault(executor, {})[row.value] = key(held)
+            self.got.setdefault(executor, {})[row.value] = key(there)
 
     def _dump(
         self, row: OutputRow, node: Node, held: PackedBuffer | np.ndarray, writer: FolderWriter

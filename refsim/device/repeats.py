@@ -32,8 +32,9 @@ class Tendency:
 
 
 def tendency(runs: Sequence[Triage]) -> Tendency | None:
-    """Of the operator with most calls that change; None if none does."""
-    changing = _changing(runs)
+    """Of the operator with most calls that change: wrong in some runs, and not alike in all. None if none does."""
+    wrong = {v.row.value for run in runs for v in run.wrong}
+    changing = {value for value, told in _texts(runs).items() if value in wrong and len(told) > 1}
     rows = [v.row for v in runs[0].verdicts]
     counts = Counter(row.operator for row in rows if row.value in changing)
     if not counts:
@@ -58,16 +59,13 @@ def tendency(runs: Sequence[Triage]) -> Tendency | None:
     return Tendency(operator, len(yes), len(yes) + len(no), least, beside(-1), beside(1))
 
 
-def _changing(runs: Sequence[Triage]) -> set[str]:
-    """The values whose operators are wrong in some runs, and not alike in all."""
-    wrong: set[str] = set()
-    texts: dict[str, set[str]] = {}
-    for run in runs:
+def _texts(runs: Sequence[Triage]) -> dict[str, dict[str, list[str]]]:
+    """Value -> verdict about its operator -> the numbers of the runs that have it."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for number, run in enumerate(runs):
         for v in run.verdicts:
-            texts.setdefault(v.row.value, set()).add(v.text)
-            if v.verdict == WRONG:
-                wrong.add(v.row.value)
-    return {value for value in wrong if len(texts[value]) > 1}
+            found.setdefault(v.row.value, {}).setdefault(v.text, []).append(str(number))
+    return found
 
 
 def _elements(run: Triage, value: str) -> int:
@@ -144,17 +142,13 @@ def worst(runs: Sequence[Triage]) -> int:
 
 def _disagreed(runs: Sequence[Triage]) -> dict[str, str]:
     """Value -> the verdicts about its operator other than `SAME`, each with its runs, where they are not all alike."""
-    texts: dict[str, dict[str, list[str]]] = {}
-    for number, run in enumerate(runs):
-        for v in run.verdicts:
-            texts.setdefault(v.row.value, {}).setdefault(v.text, []).append(str(number))
     return {
         value: ", ".join(
             f"{text} in {form(len(numbers), 'run', 'runs')} {', '.join(numbers)}"
             for text, numbers in told.items()
             if text != SAME
         )
-        for value, told in texts.items()
+        for value, told in _texts(runs).items()
         if len(told) > 1
     }
 

@@ -6,13 +6,13 @@ reads any more, gives back the operators of the source in their order. Memory ob
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, GraphError
-from refsim.device import strip
 from refsim.device.expose import DEQUANTIZE, Exposed
 from refsim.device.manifest import Manifest
 from refsim.exec.model import Model, built
@@ -31,25 +31,26 @@ _APPENDED = (FULL, CLONE, DEQUANTIZE)
 
 def source(pte: Pte, manifest: Manifest, target: Target | None = None) -> Model:
     """The model that was exposed, ready to run."""
-    added: dict[int, int] = {}
-    for row in manifest.outputs[manifest.own :]:
-        delegate = int(str(row.value).removeprefix("delegate").partition("_")[0])
-        added[delegate] = added.get(delegate, 0) + 1
-    plan = pte.plan()
+    added, plan = _added(manifest), pte.plan()
     if len(plan.chains) != 1:
         raise FormatError(pte.where, "not an exposed program", got=counted(len(plan.chains), "chain"), need=1)
     segments: list[memoryview | bytes] = list(pte.segments)
     for number, blob in pte.blobs(plan):
         data = plan.delegates[number].processed
-        if data is not None and number in added:
+        if data is not None and added[number]:
             if data.location != DELEGATE_SEGMENT:
-                raise FormatError(
-                    f"{pte.where}: delegate {number}", "not in a segment", need="an exposed program"
-                )
+                place = f"{pte.where}: delegate {number}"
+                raise FormatError(place, "not in a segment", need="an exposed program")
             graph = without(blob.graph, added[number])
             segments[data.index] = write_blob(graph, blob.constants.raw, pte.where)
     plans = tuple(_plan(p, manifest.own, added) if p is plan else p for p in pte.program.plans)
     return built(read_pte(write_pte(replace(pte.program, plans=plans), segments), pte.where), target)
+
+
+def _added(manifest: Manifest) -> Counter[int]:
+    """How many outputs each delegate got."""
+    values = (str(row.value) for row in manifest.outputs[manifest.own :])
+    return Counter(int(value.removeprefix("delegate").partition("_")[0]) for value in values)
 
 
 def without(graph: VkGraph, count: int) -> VkGraph:
@@ -68,7 +69,7 @@ def without(graph: VkGraph, count: int) -> VkGraph:
         chain = kept
 
 
-def _plan(plan: Plan, own: int, added: dict[int, int]) -> Plan:
+def _plan(plan: Plan, own: int, added: Mapping[int, int]) -> Plan:
     steps = tuple(
         replace(step, args=step.args[: len(step.args) - added.get(step.delegate_index, 0)])
         if isinstance(step, DelegateCall)
@@ -93,23 +94,28 @@ class Unchanged:
 
 def verify(model: Model, file: Exposed) -> Unchanged:
     """What is the same in a file as in the ``model`` that was exposed; GraphError for what is not."""
-    where = file.manifest.file
+    where, own, added = file.manifest.file, file.manifest.own, _added(file.manifest)
     pte = read_pte(file.data, where)
     assert model.container is not None and model.plan is not None
-    own, plan = file.manifest.own, pte.plan()
-    _same(where, "the program", _program(model.plan, model.plan, own), _program(plan, model.plan, own))
-    before, after = dict(model.container.blobs(model.plan)), dict(pte.blobs(plan))
+    plan, rest = model.plan, _plan(pte.plan(), own, added)
+    _same(
+        where, "the program", _program(plan), _program(replace(rest, values=rest.values[: len(plan.values)]))
+    )
+    after = dict(pte.blobs(pte.plan()))
     operators = values = 0
-    for number, source in before.items():
+    for number, before in model.container.blobs(plan):
         place = f"{where}: delegate {number}"
-        added = len(after[number].graph.output_ids) - len(source.graph.output_ids)
-        kept = strip.without(after[number].graph, added)
-        _same(place, "operators", _operators(source.graph.chain), _operators(kept.chain))
-        _same(place, "its border", _border(source.graph), _border(kept))
-        _same(place, "values", _values(source, source), _values(after[number], source))
-        _check_memory(place, after[number].graph, source.graph)
-        operators, values = operators + len(kept.chain), values + len(source.graph.values)
-    _check_run(model, pte, file)
+        kept = without(after[number].graph, added[number])
+        _same(place, "operators", _operators(before.graph.chain), _operators(kept.chain))
+        _same(place, "its border", _border(before.graph), _border(kept))
+        _same(place, "values", _values(before, before), _values(after[number], before))
+        _check_memory(place, after[number].graph, before.graph)
+        operators, values = operators + len(kept.chain), values + len(before.graph.values)
+    inputs = model.random_inputs(SEED)
+    target = next((graph.target for graph in model.graphs.values()), None)
+    runs = model.run(inputs), source(pte, file.manifest, target).run(inputs)
+    for number, (ours, theirs) in enumerate(zip(*runs, strict=True)):
+        _same(where, f"out{number}", ours.tobytes(), theirs.tobytes())
     return Unchanged(operators, values, own, len(file.manifest.outputs) - own)
 
 
@@ -118,15 +124,8 @@ def _same(where: str, what: str, source: object, found: object) -> None:
         raise GraphError(where, f"{what} changed when values were exposed", need="those of the source")
 
 
-def _program(plan: Plan, source: Plan, own: int) -> tuple[Any, ...]:
-    """Inputs, values, outputs and instructions, as far as the source has them."""
-    steps = [
-        (step.delegate_index, step.args[: len(first.args)])
-        if isinstance(step, DelegateCall) and isinstance(first, DelegateCall)
-        else step
-        for step, first in zip(plan.chains[0].instructions, source.chains[0].instructions, strict=True)
-    ]
-    return plan.inputs, plan.outputs[:own], plan.values[: len(source.values)], steps
+def _program(plan: Plan) -> tuple[Any, ...]:
+    return plan.inputs, plan.outputs, plan.values, plan.chains[0].instructions
 
 
 def _operators(chain: Iterable[OperatorCall]) -> list[tuple[str, tuple[int, ...]]]:
@@ -170,12 +169,3 @@ def _check_memory(where: str, graph: VkGraph, source: VkGraph) -> None:
             read(call.args[:-1], f"node {call.node_id} {call.name}")
         last.update((place, number) for number, place in objects(call.args[-1:]))
     read(source.output_ids, "its outputs")
-
-
-def _check_run(model: Model, pte: Pte, file: Exposed) -> None:
-    """GraphError if the program without what was appended gives other bits."""
-    target = next((graph.target for graph in model.graphs.values()), None)
-    inputs = model.random_inputs(SEED)
-    pairs = zip(model.run(inputs), strip.source(pte, file.manifest, target).run(inputs), strict=True)
-    for number, (ours, theirs) in enumerate(pairs):
-        _same(file.manifest.file, f"out{number}", ours.tobytes(), theirs.tobytes())
