@@ -64,24 +64,6 @@ def chosen(fits: Mapping[str, TargetFit]) -> str:
     return max(fits, key=lambda name: fits[name].fitting)
 
 
-def misfit(row: TargetRow, fits: Mapping[str, TargetFit], where: str) -> str:
-    """What people should know where buffers do not fit the target that was taken; empty if all do.
-
-    FormatError if none fits: it names the target that would.
-    """
-    own, best = fits[row.name], chosen(fits)
-    if own.whole:
-        return ""
-    better = fits[best].fitting > own.fitting
-    if not own.fitting:
-        need = f"--target {best}, which {fits[best]} buffers fit" if better else "buffers of this file"
-        what = f"no buffer fits target {row.name}: recorded with another shape or layout"
-        raise FormatError(where, what, got=own.first, need=need)
-    left = own.count - own.fitting
-    text = f"{left} of {counted(own.count, 'buffer')} {form(left, 'does', 'do')} not fit target {row.name}"
-    return f"{text}; {fits[best]} fit --target {best}" if better else text
-
-
 @dataclass
 class Opened:
     """A model as a target runs it. ``fits``: how the recorded buffers fit each target that was tried."""
@@ -101,8 +83,22 @@ class Opened:
         return f"target {self.row.name}, from {self.target_from}"
 
     def misfits(self, where: str) -> list[str]:
-        """What people should know of buffers that do not fit; FormatError if none does."""
-        return [text for text in (misfit(self.row, self.fits, where),) if text]
+        """What people should know where buffers do not fit the target that was taken.
+
+        FormatError if none fits: it names the target that would.
+        """
+        own, best = self.fits[self.row.name], chosen(self.fits)
+        if own.whole:
+            return []
+        better = self.fits[best].fitting > own.fitting
+        if not own.fitting:
+            fits = f"--target {best}, which {self.fits[best]} buffers fit"
+            what = f"no buffer fits target {self.row.name}: recorded with another shape or layout"
+            raise FormatError(where, what, got=own.first, need=fits if better else "buffers of this file")
+        left = own.count - own.fitting
+        do = form(left, "does", "do")
+        text = f"{left} of {counted(own.count, 'buffer')} {do} not fit target {self.row.name}"
+        return [f"{text}; {self.fits[best]} fit --target {best}" if better else text]
 
 
 def opened(

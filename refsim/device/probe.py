@@ -49,18 +49,15 @@ class ProbeProgram:
 
     @property
     def declared(self) -> list[Described]:
-        """Dtype and shape of each output."""
-        shapes = [step.shape for ask in self.asks for step in ask.steps]
-        return [("float32", shape) for shape in ((STAMP,), *shapes)]
+        return _declared(self.asks)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to one question. ``known`` False: it is open."""
+    """The answer to one question; `MIXED` or `MISSING`: it is open."""
 
     asked: Measurement
     answer: str
-    known: bool = True
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Answers:
     @property
     def unknown(self) -> Annotated[list[str], "The questions that stay open, and why."]:
         why = {MISSING: "its program gave no outputs", MIXED: "no answer predicts every element"}
-        return [f"{row.asked.question}: {why[row.answer]}" for row in self.answers if not row.known]
+        return [f"{row.asked.question}: {why[row.answer]}" for row in self.answers if row.answer in why]
 
     def _apart(self, a: str, b: str) -> bool:
         return self[a] != self[b] and not {self[a], self[b]} & {MIXED, MISSING}
@@ -125,11 +122,14 @@ def _written(asks: Sequence[Measurement], stamp: np.ndarray) -> bytes:
     graph = GraphEditor()
     held = graph.prepack(graph.constant(stamp), graph.tensor("float32", stamp.shape))
     graph.output(graph.clone(held, graph.tensor("float32", stamp.shape)))
-    steps = [step for ask in asks for step in ask.steps]
-    for step in steps:
+    for step in (step for ask in asks for step in ask.steps):
         graph.output(step.write(graph))
-    described: list[Described] = [("float32", shape) for shape in (stamp.shape, *(s.shape for s in steps))]
-    return single_delegate(graph.blob(), [], described)
+    return single_delegate(graph.blob(), [], _declared(asks))
+
+
+def _declared(asks: Sequence[Measurement]) -> list[Described]:
+    """Dtype and shape of each output: the stamp, then one for each step."""
+    return [("float32", shape) for shape in ((STAMP,), *(step.shape for ask in asks for step in ask.steps))]
 
 
 def files() -> dict[str, bytes]:
@@ -158,7 +158,7 @@ def read(folder: str | os.PathLike[str]) -> Answers:
 
 def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: str) -> list[Answer]:
     if arrays is None:
-        return [Answer(ask, MISSING, False) for ask in program.asks]
+        return [Answer(ask, MISSING) for ask in program.asks]
     stamp, *rest = arrays
     if not np.array_equal(_words(stamp), _words(program.stamp)):
         what = "not the outputs of this program: its first output is another"
@@ -169,7 +169,7 @@ def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: 
     for ask in program.asks:
         got = [next(held) for _ in ask.steps]
         answer = _off(ask, got[0]) if ask.name == DIVISION else _verdict(ask, got)
-        found.append(Answer(ask, answer, answer != MIXED))
+        found.append(Answer(ask, answer))
     return found
 
 

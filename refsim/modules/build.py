@@ -36,6 +36,7 @@ from refsim.ops.base.module_call import (
     Host,
     HostFeatures,
     ModuleDispatch,
+    WrittenOutput,
     dispatches,
     output_binding,
     why_not,
@@ -201,12 +202,17 @@ class Build:
         """The host that calls the modules."""
         return Host(self.features, self.interfaces, self.own)
 
-    def geometry(self, call: Call) -> Geometry | None:
-        """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
+    def _written(self, call: Call) -> WrittenOutput | None:
+        """The dispatch that writes a call's output; None if a kernel of ours does."""
         try:
-            return Geometry.of(call, written(call, self.host))
+            return written(call, self.host)
         except (UnknownOperatorError, ParameterError):
             return None
+
+    def geometry(self, call: Call) -> Geometry | None:
+        """How upstream's host launches the module that writes a call's output; None if a kernel of ours does."""
+        last = self._written(call)
+        return None if last is None else Geometry.of(call, last)
 
     @property
     def taken(self) -> set[str]:
@@ -242,10 +248,8 @@ class Build:
 
     def writer(self, call: Call) -> str:
         """The module that writes a call's output; empty if a kernel of ours does."""
-        try:
-            return written(call, self.host).shader
-        except (UnknownOperatorError, ParameterError):
-            return ""
+        last = self._written(call)
+        return "" if last is None else last.shader
 
     def stores(self, module: str) -> list[tuple[str, str]]:
         """(place, source line) of each store to the module's output; empty without line numbers."""

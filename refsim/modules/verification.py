@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
-from itertools import dropwhile, islice, product
+from itertools import dropwhile, islice, product, tee
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -127,7 +127,7 @@ class Verification:
     sanitized: int = 0
     repeats: int = 0
     runtime: Behaviour = field(default_factory=Behaviour)
-    _cases: dict[str, _Kept] = field(default_factory=dict)
+    _cases: dict[str, Iterator[TellingCase]] = field(default_factory=dict)
     _chosen: dict[str, list[TellingCase]] = field(default_factory=dict)
 
     def takes(self, call: Call) -> bool:
@@ -137,17 +137,17 @@ class Verification:
     def cases(self, op: str) -> Iterator[TellingCase]:
         """The cases of an operator in their order; each is made once."""
         if not self.pattern:
-            return iter(self.every(op))
+            return self.every(op)
         if op not in self._chosen:
             self._chosen[op] = list(self._made(telling.matching(op, self.pattern, self.upstream)))
         return iter(self._chosen[op])
 
-    def every(self, op: str) -> Iterable[TellingCase]:
+    def every(self, op: str) -> Iterator[TellingCase]:
         """The cases of an operator without a pattern."""
         if op not in self._cases:
-            every = telling.ordered(op, self.count, self.upstream, self.layouts.get(op))
-            self._cases[op] = _Kept(self._made(every))
-        return self._cases[op]
+            self._cases[op] = self._made(telling.ordered(op, self.count, self.upstream, self.layouts.get(op)))
+        self._cases[op], again = tee(self._cases[op])
+        return again
 
     def _made(self, found: Iterable[TellingCase]) -> Iterator[TellingCase]:
         said = (replace(one, runtime=self.runtime) for one in found)
@@ -240,27 +240,9 @@ class Verification:
 
     def _after(self, candidate: TellingCase) -> Iterator[TellingCase]:
         """Some cases that come after one of the operator, among all of them: whichever a pattern chose to run."""
-        name, every = candidate.name, self.every(candidate.op)
-        after = list(islice(dropwhile(lambda one: one.name != name, every), 1, 1 + MOST_OTHERS))
-        yield from after or islice((one for one in every if one.name != name), MOST_OTHERS)
-
-
-class _Kept:
-    """An iterator that can be walked again."""
-
-    def __init__(self, source: Iterator[TellingCase]) -> None:
-        self._source, self._held = source, list[TellingCase]()
-
-    def __iter__(self) -> Iterator[TellingCase]:
-        at = 0
-        while True:
-            if at == len(self._held):
-                one = next(self._source, None)
-                if one is None:
-                    return
-                self._held.append(one)
-            yield self._held[at]
-            at += 1
+        name, op = candidate.name, candidate.op
+        after = list(islice(dropwhile(lambda one: one.name != name, self.every(op)), 1, 1 + MOST_OTHERS))
+        yield from after or islice((one for one in self.every(op) if one.name != name), MOST_OTHERS)
 
 
 def tally(counts: Mapping[str, Counter[str]]) -> Counter[str]:

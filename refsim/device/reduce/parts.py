@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from refsim.core.dtypes import BY_DELEGATE_CODE
 from refsim.core.errors import GraphError
@@ -87,6 +87,22 @@ def program_of(pte: Pte, kept: Collection[Part], merged: bool = False) -> bytes:
     return writer.pte()
 
 
+@dataclass
+class Flow:
+    """What steps read before one of them writes it, what they read, and what they write, in order."""
+
+    missing: dict[int, None] = field(default_factory=dict)
+    read: set[int] = field(default_factory=set)
+    written: dict[int, None] = field(default_factory=dict)
+
+    def step(self, reads: Iterable[int], writes: Iterable[int]) -> None:
+        for number in reads:
+            self.read.add(number)
+            if number not in self.written:
+                self.missing.setdefault(number)
+        self.written |= dict.fromkeys(writes)
+
+
 class _Writer:
     """A plan that instructions are appended to. Ids are those of the source, with new values behind them."""
 
@@ -96,15 +112,13 @@ class _Writer:
         self.steps: list[Instruction] = []
         self.delegates: list[Delegate] = []
         self.blobs: list[bytes] = []
-        self._missing: dict[int, None] = {}
-        self._read: set[int] = set()
-        self._written: dict[int, None] = {}
+        self.flow = Flow()
         self._dynamic = max((v.shape_dynamism for v in plan.values if isinstance(v, Tensor)), default=0)
 
     def delegate(self, step: DelegateCall, piece: Piece) -> None:
         reads = [self._value(step, port) for port in piece.inputs]
         writes = [self._value(step, port) for port in piece.outputs]
-        self._touch(reads, writes)
+        self.flow.step(self._flat(reads), writes)
         self.steps.append(DelegateCall(len(self.delegates), (*reads, *writes)))
         data = DelegateData(DELEGATE_SEGMENT, len(self.blobs))
         self.delegates.append(replace(self.plan.delegates[step.delegate_index], processed=data))
@@ -113,18 +127,22 @@ class _Writer:
     def step(self, step: Instruction, where: str) -> None:
         if isinstance(step, KernelCall):
             kernel = PlainKernel(self.plan, step, where)
-            self._touch(kernel.given, kernel.outputs)
+            self.flow.step(self._flat(kernel.given), kernel.outputs)
         elif isinstance(step, MoveCall):
-            self._touch((step.move_from,), (step.move_to,))
+            self.flow.step(self._flat((step.move_from,)), (step.move_to,))
         self.steps.append(step)
 
     def pte(self) -> bytes:
         """The file: values, operators and data that nothing uses are left out, and tensors get new places."""
-        inputs = [n for n in self.plan.inputs if n in self._missing]
-        inputs += [n for n in self._missing if n not in inputs and self._is_open(n)]
-        given = [n for n in self._written if isinstance(self.values[n], Tensor)]
+        flow, opened = (
+            self.flow,
+            {n for n, v in enumerate(self.values) if isinstance(v, Tensor) and not v.is_constant},
+        )
+        inputs = [n for n in self.plan.inputs if n in flow.missing]
+        inputs += [n for n in flow.missing if n not in inputs and n in opened]
+        given = [n for n in flow.written if isinstance(self.values[n], Tensor)]
         outputs = [n for n in self.plan.outputs if n in given]
-        outputs += [n for n in given if n not in outputs and n not in self._read]
+        outputs += [n for n in given if n not in outputs and n not in flow.read]
         if not outputs:
             raise GraphError(self.source.where, "has no operator left that gives something")
         used = sorted(set(self._flat([*inputs, *outputs, *(a for s in self.steps for a in _ids(s))])))
@@ -135,7 +153,7 @@ class _Writer:
         values: list[EValue] = []
         for number in used:
             held = self.values[number]
-            if isinstance(held, Tensor) and not held.is_constant:
+            if isinstance(held, Tensor) and number in opened:
                 place, arena = placed(held, arena)
                 held = replace(held, allocation=place)
             elif isinstance(held, _LISTS):
@@ -191,13 +209,6 @@ class _Writer:
         self.values.append(replace(tensor, shape_dynamism=self._dynamic))
         return len(self.values) - 1
 
-    def _touch(self, reads: Iterable[int], writes: Iterable[int]) -> None:
-        for number in self._flat(reads):
-            self._read.add(number)
-            if number not in self._written:
-                self._missing.setdefault(number)
-        self._written |= dict.fromkeys(writes)
-
     def _flat(self, ids: Iterable[int]) -> Iterator[int]:
         """These values, and what lists among them hold."""
         for number in ids:
@@ -205,10 +216,6 @@ class _Writer:
                 yield number
                 held = self.values[number]
                 yield from self._flat(held.items) if isinstance(held, _LISTS) else ()
-
-    def _is_open(self, number: int) -> bool:
-        held = self.values[number]
-        return isinstance(held, Tensor) and not held.is_constant
 
 
 def _ids(step: Instruction) -> tuple[int, ...]:
@@ -268,10 +275,8 @@ def cut(blob: Blob, kept: Collection[int], merged: bool, where: str) -> Piece:
     """
     graph = blob.graph
     chain = _with_helpers(graph, kept)
-    missing, read, written = _border(graph, chain)
-    _, wanted, _ = _border(graph, graph.chain)
-    own = [n for n in graph.input_ids if n in missing]
-    new = [n for n in missing if n not in own]
+    flow, whole = _flow(graph, chain), _flow(graph, graph.chain)
+    own = [n for n in graph.input_ids if n in flow.missing]
     bare = replace(graph, chain=tuple(chain), input_ids=(), output_ids=())
     editor = GraphEditor(replace(blob, graph=bare), where)
     same: dict[int, int] = {}
@@ -279,40 +284,39 @@ def cut(blob: Blob, kept: Collection[int], merged: bool, where: str) -> Piece:
     inputs = [_port(graph, n, graph.input_ids.index(n)) for n in own]
     for number in own:
         editor.input(number)
-    for number in new:
+    for number in (n for n in flow.missing if n not in own):
         held = graph.values[number]
         if not isinstance(held, VkTensor):
             raise GraphError(f"{where}: value {number}", "is computed by an operator that was left out")
-        if _packed(held):
-            stands = first.setdefault(held.dims, number)
-            if merged and stands != number:
-                same[number] = stands
-                continue
+        if not _packed(held):
+            inputs.append(_port(graph, number, None))
+            editor.input(number)
+        elif merged and first.setdefault(held.dims, number) != number:
+            same[number] = first[held.dims]
+        else:
             floats = editor.tensor("float32", held.dims)
             editor.call(QUANTIZE, floats, *map(editor.literal, (*_BYTES, None)), number, before=0)
-        inputs.append(Port(None, "float32", held.dims) if _packed(held) else _port(graph, number, None))
-        editor.input(floats if _packed(held) else number)
+            inputs.append(Port(None, "float32", held.dims))
+            editor.input(floats)
     outputs = []
-    for number in written:
+    for number in flow.written:
         held = graph.values[number]
-        place = None
         if number in graph.output_ids:
             place = len(graph.input_ids) + graph.output_ids.index(number)
-        elif number not in wanted - read or not isinstance(held, VkTensor):
-            continue
-        elif _packed(held):
-            floats = editor.tensor("float32", held.dims)
-            editor.output(
-                editor.call(DEQUANTIZE, number, *map(editor.literal, (*_BYTES, None, None)), floats)
-            )
-            outputs.append(Port(None, "float32", held.dims))
-            continue
-        editor.output(number)
-        outputs.append(_port(graph, number, place))
+            outputs.append(_port(graph, number, place))
+            editor.output(number)
+        elif number in whole.read - flow.read and isinstance(held, VkTensor):
+            outputs.append(Port(None, "float32", held.dims) if _packed(held) else _port(graph, number, None))
+            if _packed(held):
+                floats = editor.tensor("float32", held.dims)
+                given = map(editor.literal, (*_BYTES, None, None))
+                editor.output(editor.call(DEQUANTIZE, number, *given, floats))
+            else:
+                editor.output(number)
     if not outputs:
         raise GraphError(where, "has no operator left that gives something")
-    whole = _apart(_with_same(editor.graph(), same), graph)
-    return Piece(compacted(Blob(whole, blob.constants), where), tuple(inputs), tuple(outputs))
+    made = _apart(_with_same(editor.graph(), same), graph)
+    return Piece(compacted(Blob(made, blob.constants), where), tuple(inputs), tuple(outputs))
 
 
 def _with_helpers(graph: VkGraph, kept: Collection[int]) -> list[OperatorCall]:
@@ -328,20 +332,11 @@ def _with_helpers(graph: VkGraph, kept: Collection[int]) -> list[OperatorCall]:
     return found[::-1]
 
 
-def _border(
-    graph: VkGraph, chain: Collection[OperatorCall]
-) -> tuple[dict[int, None], set[int], dict[int, None]]:
-    """(What is read before it is written, what is read, what is written), in order."""
-    missing: dict[int, None] = {}
-    read: set[int] = set()
-    written: dict[int, None] = {}
+def _flow(graph: VkGraph, chain: Collection[OperatorCall]) -> Flow:
+    flow = Flow()
     for call in chain:
-        for number in _computed(graph, call.args[:-1]):
-            read.add(number)
-            if number not in written:
-                missing.setdefault(number)
-        written |= dict.fromkeys(_computed(graph, call.args[-1:]))
-    return missing, read, written
+        flow.step(_computed(graph, call.args[:-1]), _computed(graph, call.args[-1:]))
+    return flow
 
 
 def _computed(graph: VkGraph, ids: tuple[int, ...]) -> Iterator[int]:
