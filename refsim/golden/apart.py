@@ -17,7 +17,6 @@ from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES as MOST_LISTED
 from refsim.core import choices
-from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted, form
 from refsim.golden.rules import RULES
 from refsim.golden.telling import TellingCase, ordered
@@ -242,30 +241,22 @@ def _remainders(bound: BoundCase) -> list[int]:
 
 
 def _outcomes(bound: BoundCase, causes: Sequence[Rival]) -> tuple[Predicted, ...]:
-    """What the causes predict of a case, in their order; those that predict nothing of it are left out."""
+    """What the causes predict of a case without its differences; those that predict nothing of it are left out."""
     expected = bound.call.expected(bound.inputs)
     defined = bound.call.device_defined() if bound.call.out.is_int8 else np.ones(len(cells(expected)), bool)
     right = np.where(defined, cells(expected), 0)
     groups: list[tuple[np.ndarray, list[Rival]]] = []
     for cause in causes:
-        found = _predicted(bound, cause, expected, defined)
-        same = next(
-            (members for one, members in groups if found is not None and np.array_equal(one, found)), None
-        )
-        if same is not None:
-            same.append(cause)
-        elif found is not None:
+        found = search.again(Evidence(expected, expected, defined, bound), cause.name, cause.detail)
+        if found is None:
+            continue
+        found = np.where(defined, found, 0)
+        same = next((members for one, members in groups if np.array_equal(one, found)), None)
+        if same is None:
             groups.append((found, [cause]))
+        else:
+            same.append(cause)
     return tuple(Predicted(tuple(members), int(np.count_nonzero(one != right))) for one, members in groups)
-
-
-def _predicted(
-    bound: BoundCase, cause: Rival, expected: PackedBuffer, defined: np.ndarray
-) -> np.ndarray | None:
-    """The compared cells by a cause, if it predicts the case without its differences."""
-    ev = Evidence(expected, expected, defined, bound)
-    found = search.again(ev, cause.name, cause.detail)
-    return None if found is None else np.where(defined, found, 0)
 
 
 #: Of how many kernels two causes are told apart; each may take a second.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -348,19 +348,19 @@ def write_row(file: IO[str], results: Sequence[Checked]) -> None:
 
 def tally(results: Sequence[Checked]) -> dict[str, Counter[str]]:
     """Executor -> status -> how many."""
-    found: dict[str, Counter[str]] = {}
-    for result in results:
-        found.setdefault(result.executor, Counter())[result.status] += 1
-    return found
+    return _counted((result.executor, result.status) for result in results)
 
 
-def refusals(results: Sequence[Checked]) -> dict[str, dict[str, int]]:
+def refusals(results: Sequence[Checked]) -> dict[str, Counter[str]]:
     """Executor -> why it did not take a case -> how many."""
+    return _counted((result.executor, result.message) for result in results if result.status == REFUSED)
+
+
+def _counted(pairs: Iterable[tuple[str, str]]) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {}
-    for result in results:
-        if result.status == REFUSED:
-            found.setdefault(result.executor, Counter())[result.message] += 1
-    return {name: dict(reasons) for name, reasons in found.items()}
+    for name, what in pairs:
+        found.setdefault(name, Counter())[what] += 1
+    return found
 
 
 def idle(results: Sequence[Checked]) -> dict[str, str]:
@@ -398,10 +398,8 @@ def wrong_cases(failed: Sequence[Checked]) -> dict[tuple[str, str], list[WrongCa
 
 def profiles(results: Sequence[Checked]) -> dict[str, str]:
     """Executor -> the profile that explains most of its bytes that are legal under another than they should be."""
-    found: dict[str, Counter[str]] = {}
-    for result in results:
-        if result.status == LEGAL:
-            found.setdefault(result.executor, Counter()).update(result.profiles)
+    legal = (result for result in results if result.status == LEGAL)
+    found = _counted((result.executor, name) for result in legal for name in result.profiles)
     return {name: counts.most_common(1)[0][0] for name, counts in found.items()}
 
 
@@ -415,16 +413,12 @@ class Instead:
 
 def instead(results: Sequence[Checked]) -> dict[str, dict[str, Instead]]:
     """Executor -> operator -> how many cases refsim's kernels ran in the place of modules of another build, and why."""
-    found: dict[str, dict[str, Counter[str]]] = {}
-    for result in results:
-        if result.ours:
-            operator = result.case.partition("/")[0]
-            reasons = found.setdefault(result.executor, {}).setdefault(operator, Counter())
-            reasons[result.ours] += 1
-    return {
-        name: {op: Instead(why.total(), list(why)) for op, why in sorted(by_operator.items())}
-        for name, by_operator in found.items()
-    }
+    found: dict[str, dict[str, Instead]] = {}
+    for executor in dict.fromkeys(result.executor for result in results if result.ours):
+        ours = (result for result in results if result.ours and result.executor == executor)
+        why = _counted((result.case.partition("/")[0], result.ours) for result in ours)
+        found[executor] = {op: Instead(counts.total(), list(counts)) for op, counts in sorted(why.items())}
+    return found
 
 
 def failures(results: Sequence[Checked]) -> list[Checked]:

@@ -92,12 +92,7 @@ class Database:
         wanted = {"schema": SCHEMA, **state}
         different = [key for key in wanted if held.get(key) != wanted[key]]
         if different:
-            raise FormatError(
-                self.where,
-                "results of another sweep",
-                got=f"other {', '.join(different)}",
-                need="the same, or another file",
-            )
+            raise self._of_another(f"other {', '.join(different)}")
 
     def _check_brought(self, brought: Mapping[str, str]) -> None:
         """Refuse an executor whose modules or package are others than before; remember those that are new."""
@@ -105,13 +100,11 @@ class Database:
         rows = {f"{_EXECUTOR}{name}": json.dumps(digest) for name, digest in brought.items()}
         for key, digest in rows.items():
             if held.get(key, digest) != digest:
-                raise FormatError(
-                    self.where,
-                    "results of another sweep",
-                    got=f"other modules, or another package, of {key}",
-                    need="the same, or another file",
-                )
+                raise self._of_another(f"other modules, or another package, of {key}")
         self._file.executemany("INSERT OR IGNORE INTO sweep VALUES (?, ?)", rows.items())
+
+    def _of_another(self, got: str) -> FormatError:
+        return FormatError(self.where, "results of another sweep", got=got, need="the same, or another file")
 
     @contextlib.contextmanager
     def _typed(self) -> Iterator[None]:
