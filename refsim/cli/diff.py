@@ -27,7 +27,7 @@ from refsim.cli.kit.verb import PROGRAM, Lacking, verb
 from refsim.core.errors import FormatError
 from refsim.core.layout import Layout
 from refsim.core.qmath import Profile
-from refsim.core.result import Text
+from refsim.core.result import Command, Text
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
 from refsim.golden.named import open_case
@@ -50,15 +50,15 @@ def _whole(expected: str, actual: str, dump: str) -> FormatError:
     return FormatError(dump, what, need=need, hints=hints)
 
 
-def _of_case(report: Report, expected: str, actual: str, case: str) -> list[tuple[str, bool]]:
-    """(line, whether it ends in a command) about buffers of which the first is not what the case expects."""
+def _of_case(report: Report, expected: str, actual: str, case: str) -> list[str]:
+    """Lines about buffers of which the first is not what the case expects."""
     if report.evidence.expected_right or (report.profile is not None and report.same):
         return []
     if report.evidence.reversed:
         other = f"{actual} is what {case} expects, {expected} is not: are they the wrong way round? "
-        return [(other + shlex.join([PROGRAM, *_swapped(expected, actual)]), True)]
+        return [Command(other + shlex.join([PROGRAM, *_swapped(expected, actual)]))]
     right = shlex.join([PROGRAM, "replay", case, "--actual", actual])
-    return [(f"{expected} is not what {case} expects; to compare {actual} with that: {right}", True)]
+    return [Command(f"{expected} is not what {case} expects; to compare {actual} with that: {right}")]
 
 
 def _unlike(expected: str, actual: str, stored: Stored | None, case: str, same: bool) -> list[str]:
@@ -164,11 +164,11 @@ def command(
     of_case = [] if case is None else _of_case(report, expected, actual, case)
     unlike = _unlike(expected, actual, stored, case or "", report.same)
     told = ToldReport.of(report)
-    write_html(told, html, [*(line for line, _ in of_case), *unlike])
+    write_html(told, html, [*of_case, *unlike])
     beside = next((path for path in (expected, actual) if in_case(path)), None)
     hint = HINT if beside is None else MORE + shlex.quote(os.path.dirname(beside) or os.curdir)
     return Diffed(
-        expected=expected, actual=actual, of_case=[line for line, _ in of_case], of_run=unlike, told=told,
-        notes=[*of_case, *((line, False) for line in unlike)],
+        expected=expected, actual=actual, of_case=of_case, of_run=unlike, told=told,
+        notes=[*of_case, *unlike],
         hint="" if bound is not None or report.same else hint,
     )  # fmt: skip

@@ -198,8 +198,7 @@ def command(
         texts += [] if report.same else _by_rule(stored.bound, report.evidence.actual.unpack())
         told = ToldReport.of(report)
         write_html(told, html, texts)
-        notes = [(line, False) for line in texts]
-        return ReplayedActual(case=case, actual=actual, of_run=texts, told=told, notes=notes)
+        return ReplayedActual(case=case, actual=actual, of_run=texts, told=told, notes=texts)
     found = {
         name: _replayed(name, stored, raw_files(others), profile, limit) for name in executors.split(",")
     }

@@ -232,7 +232,7 @@ def command(
         file=file, found=found, nodes=nodes, causes=_kernels(found, several), runs=several, whole=whole,
         folder=output, made=made, differs=not same,
     )  # fmt: skip
-    remarks = {id(node.told.report): node.told.texts() for node in nodes}
+    remarks = {id(node.told.report): node.told.lines() for node in nodes}
     page = partial_of(
         render, file, found, several, commands, made=made.lines(), kernels=table_of(result.causes),
         remarks=lambda one: remarks[id(one)],

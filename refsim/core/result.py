@@ -114,12 +114,6 @@ class FileSize:
     bytes: Annotated[int, "Its size.", Column()]
 
 
-def pasted(lines: Iterable[tuple[str, bool]], indent: str = "") -> Iterator[str]:
-    """Lines, each with whether it ends in a command."""
-    for line, command in lines:
-        yield Command(indent + line) if command else indent + line
-
-
 def rest(count: int, what: str = "") -> Iterator[str]:
     """How many of ``count`` rows come after the first `MOST_SHOWN`, if any do; ``what`` begins the line."""
     if count > MOST_SHOWN:

@@ -18,6 +18,7 @@ from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES as MOST_LISTED
 from refsim.core import choices
 from refsim.core.counted import counted, form
+from refsim.core.result import Command
 from refsim.golden.rules import RULES
 from refsim.golden.telling import TellingCase, ordered
 from refsim.ops.base.binding import BoundCase
@@ -116,19 +117,19 @@ class Apart:
     def causes(self) -> Annotated[tuple[Rival, ...], "The likely causes, best first."]:
         return self.rivals.causes
 
-    def lines(self, command: str) -> Iterator[tuple[str, bool]]:
-        """(line, whether it ends in a command): the causes, the case that tells, and what each of its outcomes means.
+    def lines(self, command: str) -> Iterator[str]:
+        """The causes, the case that tells, as a `Command`, and what each of its outcomes means.
 
         ``command`` runs the case: ``{case}`` in it stands for the name.
         """
         same, fewer = self.rivals.same, "; ".join(("", self.rivals.fewer)) if self.rivals.fewer else ""
         if not self.case:
-            yield f"{same}; {self.why}{fewer}", False
+            yield f"{same}; {self.why}{fewer}"
             return
         fitted = self.rivals.fitted
         them = f"apart all but {self.rivals.named(fitted)}" if fitted else "them apart"
-        yield f"{same}; to tell {them}: {command.format(case=self.case)}", True
-        yield f"{self.meaning}{fewer}", False
+        yield Command(f"{same}; to tell {them}: {command.format(case=self.case)}")
+        yield f"{self.meaning}{fewer}"
 
     @property
     def why(self) -> Annotated[str, "Why there is no case, in words; empty with one."]:

@@ -150,7 +150,7 @@ class PackedGolden:
 
             telling = apart(report)
             lines = [] if telling is None else telling.lines(f"refsim replay {{case}} {source}")
-            pytest.fail("\n".join((str(report), *(line for line, _ in lines))), pytrace=False)
+            pytest.fail("\n".join((str(report), *lines)), pytrace=False)
 
     @_brief
     def check_kernel(

@@ -10,7 +10,7 @@ from refsim.bytediff import Report
 from refsim.bytediff.text import styled
 from refsim.core import choices
 from refsim.core.plain import FLAT
-from refsim.core.result import Fitted, Result, Styled, Table, Text, pasted
+from refsim.core.result import Command, Fitted, Result, Styled, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.exec.executor import Executor
 from refsim.formats.module_folder import SUFFIX
@@ -47,13 +47,9 @@ class ToldReport:
         runs = None if runner is None else runner.runs
         return cls(report, None if report is None else apart.apart(report, runs=runs), executor)
 
-    def lines(self) -> list[tuple[str, bool]]:
-        """What tells the causes apart: (line, whether it ends in a command)."""
+    def lines(self) -> list[str]:
+        """What tells the causes apart."""
         return [] if self.apart is None else lines_of(self.apart, self.executor)
-
-    def texts(self) -> list[str]:
-        """The same for a page."""
-        return [line for line, _ in self.lines()]
 
     def report_text(self) -> Text:
         if self.report is not None:
@@ -61,12 +57,12 @@ class ToldReport:
 
     def text(self) -> Text:
         yield from self.report_text()
-        yield from pasted(self.lines())
+        yield from self.lines()
 
 
 @dataclass(frozen=True, kw_only=True)
 class BufferCompared(Result):
-    """A buffer that came from elsewhere. ``notes``: lines below the report, and whether each ends in a command."""
+    """A buffer that came from elsewhere. ``notes``: lines below the report."""
 
     actual: Annotated[str, "The file."]
     of_run: Annotated[
@@ -74,7 +70,7 @@ class BufferCompared(Result):
         "That it is of another value or of another run, as the .json beside it says; else empty.",
     ]
     told: Annotated[ToldReport, FLAT]
-    notes: Sequence[tuple[str, bool]]
+    notes: Sequence[str]
 
     @property
     def same(self) -> Annotated[bool, "Whether nothing differs that the profile does not allow."]:
@@ -86,7 +82,7 @@ class BufferCompared(Result):
 
     def text(self) -> Text:
         yield from self.told.text()
-        yield from pasted(self.notes)
+        yield from self.notes
 
 
 def report_lines(report: Report) -> Text:
@@ -96,8 +92,8 @@ def report_lines(report: Report) -> Text:
     )
 
 
-def lines_of(found: Apart, executor: str | None) -> list[tuple[str, bool]]:
-    """(line, whether it ends in a command) about causes that predict the same bytes, for every verb."""
+def lines_of(found: Apart, executor: str | None) -> list[str]:
+    """What every verb says about causes that predict the same bytes."""
     where = "--actual FILE" if executor is None else f"-x {executor}"
     lines = list(found.lines(f"refsim replay {{case}} {where}"))
     if executor is None and found.case:
@@ -105,7 +101,7 @@ def lines_of(found: Apart, executor: str | None) -> list[tuple[str, bool]]:
         alone = op.serialized and not op.siblings
         inputs = "its inputs, and a program of it for ExecuTorch's runtime" if alone else "its inputs"
         command = f"refsim extract {found.case} -o DIR{' --pte words' if alone else ''}"
-        lines.append((f"FILE is what your kernel writes there; {inputs}: {command}", True))
+        lines.append(Command(f"FILE is what your kernel writes there; {inputs}: {command}"))
     return lines
 
 
@@ -119,16 +115,15 @@ def kernels_text(found: Sequence[KernelCauses]) -> Text:
             yield row.head
             yield Table(COLUMNS, row.rows, drop=("to tell apart",))
         if row.apart is not None:
-            (line, command), *others = lines_of(row.apart, row.executor or None)
-            yield from pasted([(f"{row.operator}: {line}", command)])
-            yield from pasted(others, "  ")
+            first, *others = lines_of(row.apart, row.executor or None)
+            yield type(first)(f"{row.operator}: {first}")
+            yield from (type(line)(f"  {line}") for line in others)
 
 
 def kernel_texts(row: KernelCauses) -> list[str]:
     """The same about one kernel as lines for a page."""
     causes = [str(cause) for cause in row.causes[:MOST_CAUSES]] if row.sought > 1 else []
-    told = [] if row.apart is None else lines_of(row.apart, row.executor or None)
-    return [*causes, *(line for line, _ in told)]
+    return [*causes, *([] if row.apart is None else lines_of(row.apart, row.executor or None))]
 
 
 def written_by(module: str, stores: Sequence[tuple[str, str]], suffix: str = SUFFIX) -> Iterator[str]:

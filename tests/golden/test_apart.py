@@ -14,6 +14,7 @@ from refsim.bytediff.rank import Cause
 from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.result import Command
 from refsim.golden.apart import Apart, Predicted, Rival, Rivals, apart, rivals, told
 from refsim.golden.rules import case
 from refsim.golden.telling import TellingCase
@@ -109,8 +110,8 @@ def test_a_fitted_cause_is_named_and_foretells_nothing() -> None:
     assert found is not None and found.case
     listed = [cause.name for cause in report.causes[:MOST_CAUSES] if cause.exact]
     assert [cause.name for cause in found.rivals.causes] == listed and fitted in listed
-    (line, command), (meaning, _) = found.lines("{case}")
-    assert command and line.endswith(f'; to tell apart all but "{fitted}": {found.case}')
+    line, meaning = found.lines("{case}")
+    assert isinstance(line, Command) and line.endswith(f'; to tell apart all but "{fitted}": {found.case}')
     assert meaning.endswith(f'"{fitted}" says nothing of that case')
     assert not any(cause.fitted for one in found.outcomes for cause in one.rivals)
 
@@ -132,7 +133,7 @@ def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
     three = Rivals("q8ta_conv2d_pw", tuple(map(Rival, names, details)))
     found = told(three)
     assert [one.causes[0] for one in found.outcomes] == list(names)
-    (line, _), _ = found.lines("{case}")
+    line, _ = found.lines("{case}")
     assert line.startswith(
         '"fused multiply-add", "zero point folded twice" and "reduction too short" predict the same'
     )
@@ -148,7 +149,7 @@ def test_a_cause_that_fewer_cases_bear_out_is_no_rival() -> None:
     third = twice(first)
     three = rivals(OP, (lucky, first, third), [*counts, Agreed(third, 3, 3, 3, 3.0)])
     assert three is not None and [cause.name for cause in three.causes] == [first.name, third.name]
-    ((line, _),) = Apart(three).lines("x {case}")
+    (line,) = Apart(three).lines("x {case}")
     assert line.endswith('; "luck" fits fewer of the wrong cases')
     assert rivals(OP, both, [replace(row, exact=2) for row in counts]) is not None
 
@@ -198,5 +199,5 @@ def test_where_no_case_is_left_both_are_said() -> None:
     causes = (report.causes[0], replace(report.causes[0], name="luck"))
     found = apart(replace(report, causes=causes), candidates=())
     assert found is not None and found.case == ""
-    ((text, command),) = found.lines("x {case}")
-    assert text.endswith("; no case of the corpus tells them apart, of 0 tried") and not command
+    (text,) = found.lines("x {case}")
+    assert text.endswith("; no case of the corpus tells them apart, of 0 tried") and type(text) is str
