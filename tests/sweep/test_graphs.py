@@ -11,7 +11,7 @@ from refsim.core.qmath import CANONICAL, PROFILES
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.plan import CpuPlan
 from refsim.exec.executor import run_graph
-from refsim.golden.chain import ChainCase, ChainEntry, defined, line, parse
+from refsim.golden.chain import ChainCase, ChainEntry, defined, parse
 from refsim.golden.check import DIFFERENT
 from refsim.graph.graph import Graph
 from refsim.sweep.chunk import ChunkRunner
@@ -29,7 +29,7 @@ def chains() -> list[ChainCase]:
 def test_a_graph_follows_from_its_seed_and_can_be_written_down(chains: list[ChainCase]) -> None:
     for seed, chain in enumerate(chains[:8]):
         assert draw(seed) == chain
-        text = line(ChainEntry(seed, chain, ""))
+        text = ChainEntry(seed, chain, "").line
         again = parse(text, "test").chain
         given = [chain.data()]
         outputs = [run_graph(c.graph("test"), given, NativeExecutor()) for c in (chain, again)]
