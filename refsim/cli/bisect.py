@@ -38,7 +38,7 @@ from refsim.exec.share import shares
 from refsim.exec.trace import find_node
 from refsim.formats.dumps import Recorded
 from refsim.formats.targets import TargetRow
-from refsim.golden.paths import recorded as dump_at
+from refsim.golden.named import recorded as dump_at
 from refsim.golden.told import ToldReport
 
 

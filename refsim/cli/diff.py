@@ -30,8 +30,7 @@ from refsim.core.qmath import Profile
 from refsim.core.result import Command, Text
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import described, in_case, says, unlike_case, unlike_each_other
-from refsim.golden.named import open_case
-from refsim.golden.paths import is_dump, pair_of, raw_buffer, raw_files
+from refsim.golden.named import is_dump, open_case, pair_of, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport
 
 #: What the bytes alone do not tell.

@@ -39,8 +39,7 @@ from refsim.formats.cases import Stored
 from refsim.formats.sidecars import unlike_case
 from refsim.golden.check import asked_of, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
-from refsim.golden.named import open_case
-from refsim.golden.paths import raw_buffer, raw_files
+from refsim.golden.named import open_case, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport, written_by
 from refsim.ops.base.binding import BoundCase, has_sums, ruled
 from refsim.ops.base.requantization import RULES

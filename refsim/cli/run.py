@@ -40,8 +40,8 @@ from refsim.formats import npz
 from refsim.formats.dumps import Recorded
 from refsim.formats.run_identity import identity
 from refsim.formats.targets import TargetRow
-from refsim.golden.paths import recorded as dump_at
-from refsim.golden.paths import same_run
+from refsim.golden.named import recorded as dump_at
+from refsim.golden.named import same_run
 
 EXPECTED_NAMES = ("out", "upstream_out")
 

@@ -28,8 +28,7 @@ from refsim.ops.base.registry import OPS
 from refsim.sweep import plan as plans
 from refsim.sweep.database import Database
 from refsim.sweep.plan import GRAPHS, SweepPlan
-from refsim.sweep.result import Swept, check_ran, swept
-from refsim.sweep.run import LOCAL, NONE, Serve, server, sweep
+from refsim.sweep.result import LOCAL, NONE, Serve, Swept, check_ran, server, sweep, swept
 
 
 @verb("sweep", "-n 1000")

@@ -58,8 +58,7 @@ from refsim.formats import profiles
 from refsim.formats.cases import ACTUAL, write_folder
 from refsim.formats.targets import TargetRow
 from refsim.golden.apart import KernelCauses, WrongCase, of_kernels, table_of
-from refsim.golden.named import CASES
-from refsim.golden.paths import DUMP, FOUND
+from refsim.golden.named import CASES, DUMP, FOUND
 from refsim.golden.told import ToldReport, kernels_text
 from refsim.graph.origin import Origins
 from refsim.ops.base.target import Target

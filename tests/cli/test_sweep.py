@@ -27,7 +27,6 @@ from refsim.sweep import chunk as chunks
 from refsim.sweep import executors
 from refsim.sweep import outcome as outcomes
 from refsim.sweep import result as shown
-from refsim.sweep import run as runs
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import GRAPHS, SIZE, Chunk, SweepVariant
 
@@ -168,7 +167,7 @@ def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPa
 
 def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> None:
     """Two chunks of four are kept; the rest is computed by the second command, and nothing twice."""
-    whole = runs.inside
+    whole = shown.inside
     computed: list[Chunk] = []
 
     def interrupted(left) -> Iterator[list[Outcome]]:
@@ -183,14 +182,14 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
 
     db = tmp_path / "sweep.sqlite"
     command = ["sweep", UNARY.name, BINARY.name, "-n", 2 * SIZE + 4, "-x", "cpu", "--workers", 0, "--db", db]
-    monkeypatch.setattr(runs, "inside", interrupted)
+    monkeypatch.setattr(shown, "inside", interrupted)
     done = refsim(*command)
     assert done.status == 130 and f"{2 * SIZE} of {2 * SIZE + 4} calls done" in done.err
     line = next(line for line in done.err.splitlines() if "; to go on: " in line)
     words = shlex.split(line.partition("; to go on: ")[2])
     assert words == ["refsim", *map(str, command), "--resume"]
     refsim(*command).refused("already exists")
-    monkeypatch.setattr(runs, "inside", counted)
+    monkeypatch.setattr(shown, "inside", counted)
     done = refsim(*command, "--resume", "--json")
     assert done.status == 0
     assert [(row.subject, row.first, row.count) for row in computed] == [

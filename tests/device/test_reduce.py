@@ -13,8 +13,7 @@ import pytest
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import GraphError, RefsimError
 from refsim.device.reduce.parts import Part, parts, program_of
-from refsim.device.reduce.search import Reduced, reduce
-from refsim.device.reduce.smaller import smaller
+from refsim.device.reduce.search import Reduced, reduce, smaller
 from refsim.exec.executor import Definition
 from refsim.exec.model import Model, built
 from refsim.formats.pte.read import Pte, load, read_pte

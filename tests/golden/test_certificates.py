@@ -119,7 +119,7 @@ def test_a_program_with_another_number_of_outputs_stops_no_other(exported: Path,
     found = certify.check(certify.read(exported / "pte"), out, {})
     assert told(found, "q8ta_dequantize") == {certify.SAME: FEW}
     assert told(found, "q8ta_relu") == {certify.WRONG: FEW}
-    said = {row.detail.unfit for row in found.verdicts if row.op == "q8ta_relu"}
+    said = {row.unfit for row in found.verdicts if row.op == "q8ta_relu"}
     assert len(said) == 1 and "another number of outputs" in said.pop()
 
 

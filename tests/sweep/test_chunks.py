@@ -27,7 +27,7 @@ from refsim.sweep.chunk import ChunkRunner, shrunk
 from refsim.sweep.database import Database
 from refsim.sweep.outcome import Outcome
 from refsim.sweep.plan import Chunk, SweepPlan, SweepVariant, shared
-from refsim.sweep.run import inside, processes, sweep
+from refsim.sweep.result import inside, processes, sweep
 
 CPU = SweepVariant("cpu")
 STATE = {"seed": 0, "profiles": [], "strict": False, "sources": ""}

@@ -14,7 +14,7 @@ from examples import UNARY
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.sweep import cluster
 from refsim.sweep.plan import SweepPlan, SweepVariant, shared
-from refsim.sweep.run import inside
+from refsim.sweep.result import inside
 
 CPU, EMULATED = SweepVariant("cpu"), SweepVariant("cpu:emulated")
 

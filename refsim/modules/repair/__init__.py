@@ -1,5 +1,5 @@
 """Looks for the one change of a user's module that makes its kernel right, by trying edits of its instructions.
 
 `code` knows what stands where in a module, `kinds` and `edits` list what may be changed, `schema` puts many edits into
-one module, where `bounded` keeps them from harm, `search` tries them, and `report` says what was found.
+one module and keeps them from harm, and `search` tries them and says what was found.
 """
