@@ -77,14 +77,14 @@ def verify(
     corpus = Corpus.at(root)
     cases, names = tuple(map(full_name, cases)), executors.split(",")
     begin = time.monotonic()
-    conditions = checks.Conditions(profile, threads, isa)
+    workers = workers or max(1, min(MOST_WORKERS, processors() // threads))
+    conditions = checks.Conditions(names, workers, seconds, profile, threads, isa)
     if isa is not None:
         isas.environment(isa)  # what this machine lacks is said before anything starts
-    checks.check_executors(corpus, names, conditions)
+    checks.check_executors(corpus, conditions)
     damaged = corpus.damaged()
-    workers = workers or max(1, min(MOST_WORKERS, processors() // threads))
     tolerance = checks.Tolerance(None if everything else checks.ENOUGH)
-    done, found = run(corpus, cases, names, workers, seconds, results, resume, conditions, tolerance)
+    done, found = run(corpus, cases, results, resume, conditions, tolerance)
     if results is not None:
         wrote(results)
     for name, reason in checks.idle(found).items():

@@ -158,9 +158,6 @@ def _runs(executor: str) -> Runs:
 def run(
     corpus: Corpus,
     cases: Sequence[str],
-    executors: Sequence[str],
-    workers: int,
-    seconds: float,
     results: str | None,
     resume: bool,
     conditions: checks.Conditions,
@@ -171,7 +168,7 @@ def run(
     ``results``: the file that they are appended to as they come. ParameterError for what cannot be asked.
     """
     before: dict[str, list[Checked]] = {}
-    state = checks.state(corpus, executors, conditions) if results else {}
+    state = checks.state(corpus, conditions) if results else {}
     if results and resume and Path(results).exists():
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)
@@ -196,7 +193,7 @@ def run(
         _log(results, state, before) as log,
         progress("cases", sum(len(task.cases) for task in work)) as advance,
     ):
-        for rows in checks.run(corpus, work, executors, workers, seconds, conditions, tolerance):
+        for rows in checks.run(corpus, work, conditions, tolerance):
             found.extend(rows)
             log(rows)
             advance()

@@ -129,9 +129,15 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Conditions:
-    """Under what the executors run: the ``profile`` that they have to follow, threads of ``cpu``, and the instruction
-    set that CPU kernels are compiled for (a row of `refsim.exec.cpu.isa`), both the machine's own if not said."""
+    """What runs, in how many processes, and how long a case may take; and under what.
 
+    ``profile``: the one that executors have to follow, ``threads``: those of ``cpu``, ``isa``: what CPU kernels are
+    compiled for (a row of `refsim.exec.cpu.isa`); the machine's own if not said.
+    """
+
+    executors: Sequence[str]
+    workers: int = 1
+    seconds: float = CASE_SECONDS
     profile: Profile | None = None
     threads: int = 1
     isa: str | None = None
@@ -170,41 +176,24 @@ def _chunks(task: Task, cases: Sequence[str], only: Callable[[str], bool] | None
 
 
 def run(
-    corpus: Corpus,
-    work: Sequence[Task],
-    executors: Sequence[str],
-    workers: int = 1,
-    seconds: float = CASE_SECONDS,
-    conditions: Conditions | None = None,
-    tolerance: Tolerance | None = None,
+    corpus: Corpus, work: Sequence[Task], conditions: Conditions, tolerance: Tolerance | None = None
 ) -> Iterator[list[Checked]]:
     """The results of every case, as they come; of operators with enough wrong cases (``tolerance``) of no others.
 
     Raises what `executor_named` raises if an executor cannot be opened, DeviceError if the process dies over that. A
-    worker that dies later or takes longer than ``seconds`` over a case makes that case ``crashed`` or ``timeout`` and
-    goes on with a new process.
+    worker that dies later or takes too long over a case makes that case ``crashed`` or ``timeout`` and goes on with a
+    new process.
     """
-    servers = [
-        _CaseServer(corpus.root, executors, seconds, conditions or Conditions(), tolerance or Tolerance())
-        for _ in range(max(1, min(workers, len(work))))
-    ]
-    return served(WHERE, work, servers)
+    tolerance, count = tolerance or Tolerance(), max(1, min(conditions.workers, len(work)))
+    return served(WHERE, work, [_CaseServer(corpus.root, conditions, tolerance) for _ in range(count)])
 
 
 class _CaseServer(ProcessServer):
     """A process that checks cases for one thread."""
 
-    def __init__(
-        self,
-        root: Path,
-        executors: Sequence[str],
-        seconds: float,
-        conditions: Conditions,
-        tolerance: Tolerance,
-    ) -> None:
-        super().__init__(lambda _: _started(root, executors, seconds, conditions))
-        self._executors, self._seconds, self._tolerance = executors, seconds, tolerance
-        self._batch = 1
+    def __init__(self, root: Path, conditions: Conditions, tolerance: Tolerance) -> None:
+        super().__init__(lambda _: _started(root, conditions))
+        self._conditions, self._tolerance, self._batch = conditions, tolerance, 1
 
     def serve(self, task: Task) -> Iterator[list[Checked]]:
         """The results of each case of a task."""
@@ -225,7 +214,7 @@ class _CaseServer(ProcessServer):
         """The results of cases that are checked at once; None if they have to be checked one by one."""
         if (worker := self._ready()) is None:
             return None
-        seconds = self._seconds * len(cases)
+        seconds = self._conditions.seconds * len(cases)
         with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
             found: list[list[Checked]] = worker.call(
                 "check_many", list(cases), self._tolerance.explained(op), seconds=seconds
@@ -238,7 +227,7 @@ class _CaseServer(ProcessServer):
             if (worker := self._ready()) is None:
                 return
             explain = self._tolerance.explained(task.op) != 0
-            yield _checked(worker, task, case, self._executors, self._seconds, explain)
+            yield _checked(worker, task, case, self._conditions, explain)
 
     def _ready(self) -> Worker | None:
         """A process that lives; None if the work was stopped."""
@@ -248,21 +237,22 @@ class _CaseServer(ProcessServer):
         return None if self.stopped else worker
 
 
-def check_executors(corpus: Corpus, executors: Sequence[str], conditions: Conditions) -> None:
+def check_executors(corpus: Corpus, conditions: Conditions) -> None:
     """What cannot be opened is said before the corpus is read: raises as `run` does, in a process as there.
 
     ParameterError if one is named twice.
     """
+    executors = conditions.executors
     if len(set(executors)) != len(executors):
         what = "one executor is named twice"
         raise ParameterError(WHERE, what, got=",".join(executors), need="distinct names")
     if not set(executors) <= set(ALWAYS):
-        _started(corpus.root, executors, CASE_SECONDS, conditions).close()
+        _started(corpus.root, replace(conditions, seconds=CASE_SECONDS)).close()
 
 
-def _started(root: Path, executors: Sequence[str], seconds: float, conditions: Conditions) -> Worker:
-    where, limit = WHERE, max(seconds, CASE_SECONDS)  # a case's limit is not that of the start
-    held = (str(root), list(executors), conditions.profile, conditions.threads)
+def _started(root: Path, conditions: Conditions) -> Worker:
+    where, limit = WHERE, max(conditions.seconds, CASE_SECONDS)  # a case's limit is not that of the start
+    held = (str(root), list(conditions.executors), conditions.profile, conditions.threads)
     environment = isa.environment(conditions.isa) if conditions.isa else {}
     try:
         return Worker(Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True)
@@ -270,16 +260,14 @@ def _started(root: Path, executors: Sequence[str], seconds: float, conditions: C
         raise DeviceError(WHERE, "no worker could be started", got=_words(error)) from error
 
 
-def _checked(
-    worker: Worker, task: Task, case: str, executors: Sequence[str], seconds: float, explain: bool
-) -> list[Checked]:
+def _checked(worker: Worker, task: Task, case: str, conditions: Conditions, explain: bool) -> list[Checked]:
     """What a worker says of a case; ``crashed`` or ``timeout`` if that was its end."""
     try:
-        found: list[Checked] = worker.call("check", task.kind, case, explain, seconds=seconds)
+        found: list[Checked] = worker.call("check", task.kind, case, explain, seconds=conditions.seconds)
         return found
     except RefsimError as error:
         status = TIMEOUT if isinstance(error, Silent) else CRASHED
-        return [Checked(case, " ".join(executors), status, _words(error), task.kind == "bytes")]
+        return [Checked(case, " ".join(conditions.executors), status, _words(error), task.kind == "bytes")]
 
 
 def _words(error: RefsimError) -> str:
@@ -298,11 +286,10 @@ _STATE = {"foreign": "modules or packages of an executor"}
 # --- results on disk -------------------------------------------------------------------------------------
 
 
-def state(corpus: Corpus, executors: Sequence[str], conditions: Conditions | None = None) -> dict[str, Any]:
+def state(corpus: Corpus, conditions: Conditions) -> dict[str, Any]:
     """What results depend on: digests of the corpus, of all sources and shaders, and of modules and packages that
     executors bring; the executors, the conditions."""
-    conditions = conditions or Conditions()
-    profile = conditions.profile
+    profile, executors = conditions.profile, conditions.executors
     others = foreign(executors)
     return {
         "corpus": file_sha256(corpus.root / SUMS),

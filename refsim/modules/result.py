@@ -249,11 +249,6 @@ def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
 
 
-def so_far(operators: Sequence[str], outcome: FolderOutcome, seconds: float) -> str:
-    """One line, when the first cases of some operators are right."""
-    return f"{called(operators)}: {verdict(outcome, False, operators)}, {seconds:.3f} s"
-
-
 def called(operators: Sequence[str]) -> str:
     """Operators by name, or how many they are."""
     return ", ".join(operators) if len(operators) <= MOST_NAMES else counted(len(operators), "operator")
@@ -300,22 +295,17 @@ def findings(build: Build, outcome: FolderOutcome) -> Text:
                 yield "  the bytes of its output are right"
             yield Command(f"  again: {again(build, tried)}")
     for found in outcome.wrong:
-        yield from explanation(build, found, faults=id(found.tried) not in set(map(id, outcome.failed)))
+        yield from remarks(found)
+        yield from report_lines(found.report)
+        yield from written(build, found.tried)
+        if id(found.tried) not in set(map(id, outcome.failed)):  # else they have been said
+            yield from (f"  {one}" for one in found.tried.findings)
+        yield Command(f"  again: {again(build, found.tried)}")
 
 
 def _failure(tried: Tried) -> str:
     """A case without a result did not run; one with an output, although it wrote outside of it, did."""
     return "did not run: " if tried.actual is None else "ran, but: "
-
-
-def explanation(build: Build, found: Explained, faults: bool = True) -> Text:
-    """The diff of a wrong case, and what more is known of its kernel; without ``faults`` they have been said."""
-    yield from remarks(found)
-    yield from report_lines(found.report)
-    yield from written(build, found.tried)
-    if faults:
-        yield from (f"  {one}" for one in found.tried.findings)
-    yield Command(f"  again: {again(build, found.tried)}")
 
 
 def remarks(found: Explained) -> Iterator[str]:

@@ -25,7 +25,6 @@ from refsim.core.errors import (
     UnsupportedError,
 )
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.exec.again import Again
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
 from refsim.golden.apart import KernelCauses, Runs, WrongCase, of_kernel
@@ -171,7 +170,12 @@ class ModuleTrial:
         ``others`` are these cases; only so many are run as `MOST_TRIED` and `MOST_ELEMENTS` allow. ``runs`` says which
         calls the kernel computes.
         """
-        seen = self._again(tried)
+        actual = tried.actual
+        assert actual is not None
+        seen = ran_again(
+            self.executor, tried.candidate.bound, actual,
+            lambda out: self._judged(tried.candidate, out).verdict != WRONG,
+        )  # fmt: skip
         wrong = [(tried, self._report(tried, limit, title, seen.told))]
         if seen.told is None and not wrong[0][1].known and (order := self._order(tried)) is not None:
             wrong = [(tried, self._report(tried, limit, title, order))]
@@ -212,16 +216,6 @@ class ModuleTrial:
         )  # fmt: skip
         # had it been a known defect, the case would not be wrong
         return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
-
-    def _again(self, tried: Tried) -> Again:
-        """What running the case again shows."""
-        candidate, actual = tried.candidate, tried.actual
-        assert actual is not None
-
-        def right(out: PackedBuffer) -> bool:
-            return self._judged(candidate, out).verdict != WRONG
-
-        return ran_again(self.executor, candidate.bound, actual, right)
 
     def _order(self, tried: Tried) -> tuple[str, str] | None:
         """Whether the case gives other bytes if workgroups or invocations do their work in another order."""

@@ -30,7 +30,7 @@ from refsim.modules.result import (
     folder_text,
     modules_text,
     nothing,
-    so_far,
+    verdict,
 )
 from refsim.modules.trial import Tried
 from refsim.modules.verification import ALL, FIRST, FolderOutcome, Stage, stages
@@ -209,5 +209,6 @@ def _run(build: Build) -> FolderOutcome:
             if not outcome.right and not request.everything:
                 break
             if stage.name == FIRST and outcome.right:
-                request.say([so_far(stage.operators, outcome, time.perf_counter() - begin)])
+                said = f"{called(stage.operators)}: {verdict(outcome, False, stage.operators)}"
+                request.say([f"{said}, {time.perf_counter() - begin:.3f} s"])
     return outcome

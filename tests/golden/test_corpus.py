@@ -66,7 +66,9 @@ def check_all(executors: list[str], every: int = EVERY) -> None:
         )
 
     results = [
-        r for rows in verify.run(CORPUS, verify.tasks(CORPUS, None, only), executors, workers=2) for r in rows
+        r
+        for rows in verify.run(CORPUS, verify.tasks(CORPUS, None, only), verify.Conditions(executors, 2))
+        for r in rows
     ]
     failed = verify.failures(results)
     assert not failed, "\n".join(str(r.as_json()) for r in failed[:10])

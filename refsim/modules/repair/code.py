@@ -97,9 +97,6 @@ class Code:
 
     # --- types and constants -------------------------------------------------------------------------------
 
-    def row(self, number: int) -> Instruction | None:
-        return self.rows.get(number)
-
     def type_of(self, number: int) -> int:
         """The type of a value; 0 for what is none."""
         row = self.rows.get(number)
@@ -155,21 +152,16 @@ class Code:
             bits = int(struct.unpack("<I", struct.pack("<f", value))[0])
         else:
             bits = int(value) & 0xFFFFFFFF
-        one = self._made(Op.CONSTANT, scalar, bits)
+        one = self.type(Op.CONSTANT, scalar, bits)
         if scalar == type_id:
             return one
-        return self._made(Op.CONSTANT_COMPOSITE, type_id, *[one] * self.size(type_id))
+        return self.type(Op.CONSTANT_COMPOSITE, type_id, *[one] * self.size(type_id))
 
     def boolean(self, type_id: int, value: bool) -> int:
-        return self._made(41 if value else 42, type_id)
-
-    def pointer(self, storage: int, type_id: int) -> int:
-        return self._made(Op.TYPE_POINTER, storage, type_id)
+        return self.type(41 if value else 42, type_id)
 
     def type(self, op: int, *args: int) -> int:
-        return self._made(op, *args)
-
-    def _made(self, op: int, *args: int) -> int:
+        """The id of a type or of a constant, which is declared if it is not there."""
         number = self.module.type(op, *args)
         if number not in self.rows:
             place = GRAMMAR[op].result_at
@@ -246,7 +238,7 @@ class Code:
         storage = self.rows[leaf.variable].args[2]
         index = self.type(Op.TYPE_INT, 32, 1)
         chain = [self.constant(index, number) for number in leaf.path]
-        pointer = self.pointer(storage, leaf.type)
+        pointer = self.type(Op.TYPE_POINTER, storage, leaf.type)
         return (
             Instruction(Op.ACCESS_CHAIN, (pointer, -2, leaf.variable, *chain)),
             Instruction(Op.LOAD, (leaf.type, -1, -2)),

@@ -145,7 +145,7 @@ def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
     for at, word in enumerate(row.args):
         if at in (grammar.type_at, grammar.result_at):
             continue
-        made = code.row(word) if at in ids else None
+        made = code.rows.get(word) if at in ids else None
         if at not in ids or made is None or made.op in _FIXED:
             parts.append(word)
         elif made.op in (Op.VARIABLE, Op.FUNCTION_PARAMETER):  # copies of one variable have its name

@@ -67,7 +67,7 @@ def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
     half = code.constant(row.type, 0.5) if kind == Op.TYPE_FLOAT else 0
 
     def two(value: int, op: int) -> tuple[int, ...]:
-        found = code.row(value)
+        found = code.rows.get(value)
         return found.args[2:] if found is not None and found.op == op else ()
 
     def exchanged(at: int, turn: int, outer: int, inner: int) -> Make:
