@@ -14,7 +14,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cache
 from math import prod
@@ -39,7 +39,7 @@ from refsim.device.outputs import IN_FOLDER
 from refsim.formats.cases import write_folder
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.golden.rules import RULES, TELLING, case, case_name
+from refsim.golden.rules import RULES, TELLING, case
 from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
@@ -47,24 +47,11 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
 
-
-@dataclass(frozen=True)
-class NumberedCase:
-    """A case of the corpus with its number."""
-
-    case: Case
-    number: int
-
-    @property
-    def name(self) -> str:
-        return case_name(self.case.op, self.number)
-
-
 SCHEMA = 1
 KIND = "corpus for a device"
 MANIFEST = "corpus.json"
 MAX_BYTES = 1_000_000
-_Part = Sequence[tuple[NumberedCase, BoundCase]]
+_Part = Sequence[tuple[DigestEntry, BoundCase]]
 _MOST_DIMS = 4  # tensors of more dims cannot be constants in a packed layout
 
 
@@ -93,9 +80,7 @@ class LeftOut:
         return self.error.what
 
 
-def loadable(
-    cases: Iterable[NumberedCase], release: str = DEFAULT
-) -> tuple[list[NumberedCase], list[LeftOut]]:
+def loadable(cases: Iterable[DigestEntry], release: str = DEFAULT) -> tuple[list[DigestEntry], list[LeftOut]]:
     """(The cases that a runtime loads, those that it does not), as the rules of `refsim.check` have it."""
     rows = list(cases)
     refused = dict(_errors([(one, bind(one.case)) for one in rows], release))
@@ -118,12 +103,12 @@ def _errors(part: _Part, release: str) -> Iterator[tuple[str, Finding]]:
     yield from _errors(part[half:], release)
 
 
-def programs(cases: Iterable[NumberedCase], most: int = MAX_BYTES) -> Iterator[CorpusProgram]:
+def programs(cases: Iterable[DigestEntry], most: int = MAX_BYTES) -> Iterator[CorpusProgram]:
     """The cases as files of at most ``most`` bytes, by operator. Equal cases give equal bytes.
 
     LimitError for a case that is larger than a file may be.
     """
-    by_op: dict[str, list[NumberedCase]] = {}
+    by_op: dict[str, list[DigestEntry]] = {}
     for numbered in cases:
         by_op.setdefault(numbered.case.op, []).append(numbered)
     for op, rows in by_op.items():
@@ -133,7 +118,7 @@ def programs(cases: Iterable[NumberedCase], most: int = MAX_BYTES) -> Iterator[C
             yield CorpusProgram(name, data, tuple(_row(one, bound) for one, bound in part))
 
 
-def _split(rows: Sequence[NumberedCase], most: int) -> Iterator[tuple[bytes, _Part]]:
+def _split(rows: Sequence[DigestEntry], most: int) -> Iterator[tuple[bytes, _Part]]:
     """Halves of halves, until each fits."""
     part = [(one, bind(one.case)) for one in rows]
     data = program([bound for _, bound in part])
@@ -176,10 +161,10 @@ def described(call: Call) -> Described:
     return "float32", tuple(call.out.shape)
 
 
-def _row(one: NumberedCase, bound: BoundCase) -> dict[str, Any]:
+def _row(one: DigestEntry, bound: BoundCase) -> dict[str, Any]:
     """A case in the manifest: its name, the line of the corpus that makes it, and what its output is."""
     dtype, shape = described(bound.call)
-    entry = DigestEntry(one.number, one.case, digest(bound.call, bound.call.expected(bound.inputs)))
+    entry = replace(one, sha256=digest(bound.call, bound.call.expected(bound.inputs)))
     return {
         "case": one.name,
         "output": {"dtype": dtype, "shape": list(shape), "bytes": bound.call.out.nbytes},
@@ -299,7 +284,7 @@ def _packed(op: OpSpec) -> bool:
 
 def choose(
     operators: Sequence[str] = (), layouts: Sequence[str] = (), size: Size = Size.ALL
-) -> Iterator[NumberedCase]:
+) -> Iterator[DigestEntry]:
     """The cases to export, by operator and number; all operators if none is named.
 
     ``layouts``: only cases in which a tensor has one of these. ParameterError for an operator that cannot be exported,
@@ -322,7 +307,7 @@ def choose(
                 continue
             if size is not Size.ALL and (nbytes_of(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
                 continue
-            yield NumberedCase(one, number)
+            yield DigestEntry(number, one)
 
 
 def layouts_of(operators: Sequence[str]) -> list[str]:

@@ -41,7 +41,7 @@ class DigestEntry:
 
     number: int
     case: Case
-    sha256: str
+    sha256: str = ""
 
     @property
     def name(self) -> str:

@@ -189,65 +189,57 @@ def _result(draft: GraphDraft, op: OpSpec, sources: Sequence[DraftValue]) -> Qua
     return rounded(scale * float(rng.uniform(0.4, most, (1,))[0])), rng.choice(ZERO_POINTS)
 
 
-Param = Callable[[Rng, Sequence[DraftValue], Quantization, Mapping[str, Any]], Any]
+#: Draws a parameter: from the shape and the quantizations of the inputs, and the quantization of the result.
+Param = Callable[[Rng, Shape, Sequence[Quantization], Quantization], Any]
 
 
 def _side(which: int, part: int) -> Param:
     """The scale or zero point of an input."""
-
-    def of(rng: Rng, sources: Sequence[DraftValue], q: Quantization, before: Mapping[str, Any]) -> Any:
-        held = sources[which].q
-        assert held is not None
-        return held[part]
-
-    return of
+    return lambda rng, shape, sides, q: sides[which][part]
 
 
 def _pair(low: int, high: int) -> Param:
-    return lambda rng, sources, q, before: (rng.integer(low, high), rng.integer(low, high))
+    return lambda rng, shape, sides, q: (rng.integer(low, high), rng.integer(low, high))
 
 
-def _groups(rng: Rng, sources: Sequence[DraftValue], q: Quantization, before: Mapping[str, Any]) -> int:
-    channels = sources[0].shape[-3] if len(sources[0].shape) > 2 else 1
+def _groups(rng: Rng, shape: Shape, sides: Sequence[Quantization], q: Quantization) -> int:
+    channels = shape[-3] if len(shape) > 2 else 1
     return rng.choice([n for n in (1, 1, 2, 4, channels) if channels % n == 0])
 
 
 #: What each parameter is drawn from, by its name.
 PARAMS: dict[str, Param] = {
     **{
-        name: _side(0, part)
-        for prefix in ("in", "a")
-        for part, name in enumerate((f"{prefix}_scale", f"{prefix}_zp"))
+        f"{prefix}_{name}": _side(which, part)
+        for prefix, which in (("in", 0), ("a", 0), ("b", 1))
+        for part, name in enumerate(("scale", "zp"))
     },
-    "b_scale": _side(1, 0),
-    "b_zp": _side(1, 1),
-    "out_scale": lambda rng, sources, q, before: q[0],
-    "out_inv_scale": lambda rng, sources, q, before: rounded(1 / q[0]),
-    "out_zp": lambda rng, sources, q, before: q[1],
-    "alpha": lambda rng, sources, q, before: rng.choice((1.0, 1.0, 0.5, 2.0)),
-    "activation": lambda rng, sources, q, before: rng.choice(("none", "none", "relu")),
+    "out_scale": lambda rng, shape, sides, q: q[0],
+    "out_inv_scale": lambda rng, shape, sides, q: rounded(1 / q[0]),
+    "out_zp": lambda rng, shape, sides, q: q[1],
+    "alpha": lambda rng, shape, sides, q: rng.choice((1.0, 1.0, 0.5, 2.0)),
+    "activation": lambda rng, shape, sides, q: rng.choice(("none", "none", "relu")),
     "kernel_size": _pair(1, 3),
     "stride": _pair(1, 2),
     "padding": _pair(0, 1),
-    "dilation": lambda rng, sources, q, before: (1, 1) if rng.chance(75) else (rng.integer(1, 2), 2),
-    "output_padding": lambda rng, sources, q, before: (0, 0),
+    "dilation": lambda rng, shape, sides, q: (1, 1) if rng.chance(75) else (rng.integer(1, 2), 2),
+    "output_padding": lambda rng, shape, sides, q: (0, 0),
     "groups": _groups,
-    "upscale": lambda rng, sources, q, before: rng.choice((2, 2, 3)),
+    "upscale": lambda rng, shape, sides, q: rng.choice((2, 2, 3)),
 }
 
 
 def _params(draft: GraphDraft, op: OpSpec, sources: Sequence[DraftValue], q: Quantization) -> dict[str, Any]:
     """Drawn by name; windows of one tap, and groups as an operator has them, where it says so."""
-    found: dict[str, Any] = {}
-    for arg in op.of_kind(Kind.PARAM):
-        if arg.name in PARAMS:
-            found[arg.name] = PARAMS[arg.name](draft.rng, sources, q, found)
+    shape, sides = sources[0].shape, [source.q for source in sources if source.q is not None]
+    names = [arg.name for arg in op.of_kind(Kind.PARAM) if arg.name in PARAMS]
+    found: dict[str, Any] = {name: PARAMS[name](draft.rng, shape, sides, q) for name in names}
     if op.one_tap:
         found |= {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "dilation": (1, 1), "groups": 1}
     if "output_padding" in found:
         found["dilation"] = (1, 1)
-    if op.family is Family.DEPTHWISE and len(sources[0].shape) > 2:
-        found["groups"] = sources[0].shape[-3]
+    if op.family is Family.DEPTHWISE and len(shape) > 2:
+        found["groups"] = shape[-3]
     return found
 
 

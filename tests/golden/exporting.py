@@ -10,12 +10,12 @@ import pytest
 
 from refsim.cli.kit.program import main
 from refsim.golden import programs
-from refsim.golden.programs import NumberedCase
+from refsim.golden.store import DigestEntry
 
 FEW = 12
 
 
-def written(folder: Path, cases: list[NumberedCase], most: int = programs.MAX_BYTES) -> Path:
+def written(folder: Path, cases: list[DigestEntry], most: int = programs.MAX_BYTES) -> Path:
     files = list(programs.programs(cases, most))
     folder.mkdir()
     for file in files:

@@ -28,7 +28,8 @@ from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
 from refsim.golden import certify, judge, programs
-from refsim.golden.programs import NumberedCase, Size, choose, exportable
+from refsim.golden.programs import Size, choose, exportable
+from refsim.golden.store import DigestEntry
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
@@ -38,7 +39,7 @@ MUTANTS = CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
 
 
 @pytest.fixture(scope="module")
-def chosen() -> dict[str, list[NumberedCase]]:
+def chosen() -> dict[str, list[DigestEntry]]:
     return {op: list(choose([op])) for op in exportable()}
 
 
@@ -62,7 +63,7 @@ def test_every_operator_with_packed_tensors_that_a_graph_can_name() -> None:
     assert len(packed) >= 14
 
 
-def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[NumberedCase]]) -> None:
+def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[DigestEntry]]) -> None:
     assert sum(map(len, chosen.values())) >= 2000
     for op, rows in chosen.items():
         layouts = {(*(r for _, r in one.case.inputs.values()), one.case.out_layout) for one in rows}
@@ -77,7 +78,7 @@ def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[NumberedC
             )
 
 
-def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[NumberedCase]]) -> None:
+def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[DigestEntry]]) -> None:
     names = {one.name for rows in chosen.values() for one in rows}
     for line in MUTANTS.read_text().splitlines():
         row = json.loads(line)
@@ -87,7 +88,7 @@ def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[N
 
 
 @pytest.mark.long
-def test_the_page_says_how_many(chosen: dict[str, list[NumberedCase]]) -> None:
+def test_the_page_says_how_many(chosen: dict[str, list[DigestEntry]]) -> None:
     found = Counter(
         (row.name, op) for op, rows in chosen.items() for one in rows for row in bind(one.case).call.defects
     )
@@ -132,7 +133,7 @@ def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> 
     [("q8ta_pixel_shuffle", "pixel-shuffle", 66), ("q8ta_quantize", "prepack-rank", 10)],
 )
 def test_cases_that_the_runtime_does_not_load_are_left_out(
-    op: str, rule: str, count: int, chosen: dict[str, list[NumberedCase]]
+    op: str, rule: str, count: int, chosen: dict[str, list[DigestEntry]]
 ) -> None:
     taken, refused = programs.loadable(chosen[op])
     assert {row.error.rule for row in refused} == {rule} and len(refused) == count
@@ -167,7 +168,7 @@ def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.Captu
 
 @pytest.mark.few(5)
 @pytest.mark.parametrize("op", exportable())
-def test_the_double_gives_every_byte(op: str, chosen: dict[str, list[NumberedCase]], tmp_path: Path) -> None:
+def test_the_double_gives_every_byte(op: str, chosen: dict[str, list[DigestEntry]], tmp_path: Path) -> None:
     rows = chosen[op][:: -(-len(chosen[op]) // (4 * FEW))]
     folder = written(tmp_path / "pte", rows)
     for path in folder.glob("*.pte"):
@@ -193,7 +194,7 @@ def outputs_of(bounds: list[BoundCase], change: Callable[[BoundCase, np.ndarray]
 
 
 def judged(
-    tmp_path: Path, rows: list[NumberedCase], change: Callable[[BoundCase, np.ndarray], None]
+    tmp_path: Path, rows: list[DigestEntry], change: Callable[[BoundCase, np.ndarray], None]
 ) -> certify.Certificate:
     folder = written(tmp_path / "pte", rows)
     arrays = outputs_of([bind(one.case) for one in rows], change)
@@ -202,7 +203,7 @@ def judged(
     return certify.check(certify.read(folder), tmp_path / "out", {"device": "made up"})
 
 
-def numbered(op: str, fits: Callable[[BoundCase], bool], count: int) -> list[NumberedCase]:
+def numbered(op: str, fits: Callable[[BoundCase], bool], count: int) -> list[DigestEntry]:
     return [one for one in choose([op]) if fits(bind(one.case))][:count]
 
 
@@ -288,7 +289,7 @@ SEEDED = ("cpu-N5-relu", "cpu-I1-q8ta_linear")
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", SEEDED)
-def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[NumberedCase]], tmp_path: Path) -> None:
+def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[DigestEntry]], tmp_path: Path) -> None:
     mutant = ALL[name]
     killer = next(json.loads(line) for line in MUTANTS.read_text().splitlines() if f'"{name}"' in line)[
         "case"
