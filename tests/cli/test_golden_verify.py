@@ -14,14 +14,13 @@ from examples import LINEAR, UNARY
 
 from refsim.bytediff import Cause
 from refsim.core.errors import DeviceError
-from refsim.core.plain import plain
 from refsim.exec.cpu import isa
 from refsim.golden import verify
 from refsim.golden.apart import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
 from refsim.golden.store import Corpus, write_sums
-from refsim.golden.verified import FailedCase
+from refsim.golden.verified import failed_text
 
 ROOT = Path(__file__).parents[2]
 OP = UNARY.name

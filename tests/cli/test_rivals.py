@@ -96,8 +96,8 @@ def test_a_table_of_kernels(two: None, capsys: pytest.CaptureFixture[str]) -> No
     first, second = (Cause(one.name, one.detail, 9, 9, 0) for one in TWO.causes)
     lucky = replace(first, name="luck")
     found = {f"{UNARY.name}/0000": (first, second), "x": (first, second, lucky)}
-    rows = [causes.WrongCase(name, held) for name, held in found.items()]
-    (row,) = causes.of_kernels({(UNARY.name, "cpu"): rows})
+    rows = [apart.WrongCase(name, held) for name, held in found.items()]
+    (row,) = apart.of_kernels({(UNARY.name, "cpu"): rows})
     (fit, cause, named), (_, _, other), (worse, _, none) = row.rows
     assert cause == first.brief and fit == "2 of 2" and named == other and named.startswith(UNARY.name)
     assert (worse, none) == ("1 of 2", "") and row.apart is not None and row.apart.case == named
@@ -110,6 +110,6 @@ def test_verify_notes_them() -> None:
     bound = bind(case("q8ta_add", 141))
     call = replace(bound.call, params=replace(bound.call.params, a_zp=0))
     detail = compared(bound, bound.call.expected(bound.inputs), call.expected(bound.inputs))
-    found = apart.rivals("q8ta_add", list(map(Cause.of, detail["causes"])))
+    found = apart.rivals("q8ta_add", detail["causes"])
     assert found is not None
     assert {"zero point not folded", "another tensor's quantization"} <= {row.name for row in found.free}

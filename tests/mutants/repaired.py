@@ -20,7 +20,6 @@ from refsim.core.errors import FormatError
 from refsim.formats import kernels
 from refsim.modules import repaired as verb
 from refsim.modules.build import Repairing, Request, opened
-from refsim.modules.repair import report
 
 SHADERS = CHECKOUT / "shaders"
 #: Cases of the corpus beside the recordings, as `refsim shaders` has them.
@@ -120,10 +119,10 @@ def _searched(target: Target, change: Change, level: str, seconds: float) -> Out
             if not outcome.wrong:
                 return None
             begin, used = time.perf_counter(), _processor_time()
-            searched = [one.searched for one in verb.repaired(shaders, outcome) or ()]
+            searched = verb.repaired(shaders, outcome) or []
             took, used = time.perf_counter() - begin, _processor_time() - used
         found = [one for each in searched for one in each.repairs]
-        place = str(report.line(found[0])).removeprefix(f"{glsl}/") if found else ""
+        place = str(found[0].line).removeprefix(f"{glsl}/") if found else ""
         told = found[0].edit.said if found else ""
         return Outcome(
             change,
