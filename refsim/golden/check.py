@@ -86,52 +86,35 @@ def check_entries(
     profile: Profile | None = None,
     explained: int | None = None,
 ) -> Iterator[list[Checked]]:
-    """As `check_entry` of each, but every executor runs all cases at once; the first ``explained`` failures, or all,
-    are told with their causes."""
+    """Check cases of the digests: each definition with its digest, then each executor with the definition.
+
+    ``profile``: the executors have to follow this one. Every executor runs several cases at once. The first
+    ``explained`` failures, or all, are told with their causes.
+    """
     bounds: dict[int, BoundCase] = {}
-    ran: dict[int, dict[str, Result]] = {entry.number: {} for entry in entries}
     for entry in entries:
         with contextlib.suppress(RefsimError):  # it is raised again when the case is checked
             bounds[entry.number] = bind(entry.case)
-    what = f"{entries[0].name} to {entries[-1].name}"
+    ran: dict[str, dict[int, Result]] = {name: {} for name in executors}
     work = [(bound.call, bound.inputs) for bound in bounds.values()]
-    for name, executor in executors.items():
-        results = doing.during(f"{what} on {name}", executor.run_batch, work)
-        for number, result in zip(bounds, results, strict=True):
-            ran[number][name] = result
+    for name, executor in executors.items() if len(entries) > 1 else ():
+        what = f"{entries[0].name} to {entries[-1].name} on {name}"
+        ran[name] = dict(zip(bounds, doing.during(what, executor.run_batch, work), strict=True))
     failed = 0
     for entry in entries:
         explain = explained is None or failed < explained
-        found = list(
-            check_entry(entry, executors, profile, bounds.get(entry.number), explain, ran[entry.number])
-        )
+        try:
+            bound = bounds.get(entry.number) or bind(entry.case)
+            expected = bound.call.expected(bound.inputs)
+            found = [defined(entry.name, digest(bound.call, expected), entry.sha256)]
+        except RefsimError as error:
+            found = [Checked(entry.name, DEFINE, ERROR, str(error))]
+        else:
+            for name, executor in executors.items():
+                before = ran[name].get(entry.number)
+                found.append(run(entry.name, name, executor, bound, expected, profile, explain, before))
         failed += fails(found)
         yield found
-
-
-def check_entry(
-    entry: DigestEntry,
-    executors: Mapping[str, Executor],
-    profile: Profile | None = None,
-    bound: BoundCase | None = None,
-    explain: bool = True,
-    ran: Mapping[str, Result] | None = None,
-) -> Iterator[Checked]:
-    """Check a case of the digests: compare the definition with the digest, then each executor with the definition.
-
-    ``profile``: the executors have to follow this one. ``bound`` is the case, if that was bound before, and ``ran`` by
-    executor what it gave there. ``explain`` is as for `run`.
-    """
-    try:
-        bound = bind(entry.case) if bound is None else bound
-        expected = bound.call.expected(bound.inputs)
-    except RefsimError as error:
-        yield Checked(entry.name, DEFINE, ERROR, str(error))
-        return
-    found = digest(bound.call, expected)
-    yield defined(entry.name, found, entry.sha256)
-    for name, executor in executors.items():
-        yield run(entry.name, name, executor, bound, expected, profile, explain, (ran or {}).get(name))
 
 
 def defined(case: str, digest: str, recorded: str) -> Checked:

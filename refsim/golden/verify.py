@@ -30,7 +30,6 @@ from refsim.golden.check import (
     TIMEOUT,
     Checked,
     check_entries,
-    check_entry,
     check_stored,
     fails,
 )
@@ -81,8 +80,9 @@ class Checker:
         if kind == "bytes":
             stored, entry = self.corpus.stored_case(case), self._entries.get(int(number))
             return list(check_stored(stored, entry, self.executors, self.profile, explain))
-        found = check_entry(self._entries[int(number)], self.executors, self.profile, None, explain)
-        return list(found)
+        return next(
+            check_entries([self._entries[int(number)]], self.executors, self.profile, None if explain else 0)
+        )
 
 
 WHERE = "golden verify"

@@ -38,7 +38,7 @@ from refsim.exec.model import Model, load
 from refsim.formats import dumps, npz, profiles, recordings
 from refsim.formats.cases import read_folder
 from refsim.golden import certify
-from refsim.golden.check import check_entry
+from refsim.golden.check import check_entries
 from refsim.golden.named import open_case
 from refsim.golden.store import parse, sums
 from refsim.golden.verify import read_results
@@ -271,7 +271,7 @@ def digests(folder: Path, way: int) -> None:
         text = path.read_bytes().decode("ascii", "surrogateescape")
         for number, row in enumerate(text.splitlines()):
             entry = parse(path.stem, row, f"{path}:{number}")
-            list(check_entry(entry, {}))
+            list(check_entries([entry], {}))
 
 
 def corpus(folder: Path, way: int) -> None:

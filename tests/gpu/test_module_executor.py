@@ -32,7 +32,7 @@ from refsim.exec.executor import OURS, YOURS
 from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.golden import recorded
-from refsim.golden.check import ACCEPTED, check_entry
+from refsim.golden.check import ACCEPTED, check_entries
 from refsim.golden.rules import case as corpus_case
 from refsim.golden.store import Corpus, default_root
 from refsim.ops.base.binding import bind
@@ -73,7 +73,7 @@ def test_recordings(executor: ModuleExecutor, op: str) -> None:
 def test_cases_of_the_corpus(executor: ModuleExecutor, op: str) -> None:
     entries = list(Corpus(default_root()).entries(op))[:: 97 * EVERY]
     for entry in entries:
-        _, result = check_entry(entry, {"spv": executor})
+        ((_, result),) = check_entries([entry], {"spv": executor})
         assert result.status in ACCEPTED, result
         source = executor.source(bind(entry.case).call)
         assert source.whose == YOURS or "refuses the call" in source.why or "the host takes" in source.why
