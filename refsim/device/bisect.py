@@ -57,15 +57,11 @@ def bisect(
 ) -> list[Row]:
     """A row for each int8 operator, and for each output of a float operator that was dumped, in execution order.
 
-    ``options`` are those of `diff`. Floats are judged as `refsim.device.floats` says.
-
-    If an operator's inputs were dumped too, it is also computed on those. That separates an operator that is wrong
-    from one that got wrong inputs. ``tell`` is called after each node of the model, int8 or not. Of the wrong
-    operators after the first ``explained`` ones, the reports say only what differs: causes take their time.
-    ``asked``: the delegate and the number of the one node that is explained instead.
-    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the
-    device had other inputs than these, so that no operator is wrong but on inputs that were dumped. ``unsaid``: nobody
-    says which inputs it had; others are looked for, see `refsim.device.other_inputs`.
+    An operator whose inputs were dumped too is also computed on those, which separates a wrong one from one that got
+    wrong inputs. ``options`` are those of `diff`. ``tell`` is called after each node of the model. Causes take their
+    time: they are sought of the first ``explained`` wrong operators, or of ``asked`` (delegate, node) alone.
+    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the device
+    had other inputs, so that none is wrong but on dumped ones. ``unsaid``: nobody says which it had; others are tried.
     """
 
     flat = any(graph.target.runtime.flat for graph in model.graphs.values())

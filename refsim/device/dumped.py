@@ -39,10 +39,9 @@ class Buffers(Protocol):
 class Strayed:
     """The values whose elements on the device are others than those of the right run, or may be.
 
-    That is a dumped one of which an element differs, one that was not dumped and was computed from such, and one that
-    was not dumped and that upstream is known to get wrong. Of a later delegate each input may be, once any value has.
-    ``others``: so may be the inputs of the model. ``known``: what the device must have had of a value that was not
-    dumped, if its operator is right.
+    Of dumped ones it is seen; others stray with what they were computed from, or where upstream is known to be wrong,
+    and the inputs of a later delegate with any value. ``others``: so may the inputs of the model. ``known``: what the
+    device must have had of a value that was not dumped, if its operator is right.
     """
 
     def __init__(self, model: Model, recorded: Buffers, others: bool) -> None:
@@ -149,13 +148,10 @@ GIVEN = "inputs that were not all dumped, taken from your run"
 class Row(NodeOutput):
     """One node. ``run`` compares its dump with a run from the start, ``alone`` with the node on its dumped inputs.
 
-    ``wrong``: the operator itself is at fault; its output is wrong though its inputs are as dumped, or were right.
-    ``cause``: what is known to be wrong with upstream's kernel here, for a node that no kernel computes or whose buffer
-    has exactly the bytes of that defect; of a node that is not wrong, with what it read. ``own`` is the call with its
-    dumped inputs. ``is_int8``: the output is an int8 buffer of a kernel, which a whole dump has. ``unfit`` says why the
-    dumped buffer cannot be compared: it is of another shape or layout. ``given``: an input of ``own`` was not dumped,
-    and is that of the right run. ``doubt``: what there is to say about the inputs of such an operator, see
-    `refsim.device.other_inputs`.
+    ``wrong``: the operator itself is at fault. ``cause``: what upstream's kernel is known to get wrong here, or in what
+    the node read. ``own``: the call with its dumped inputs; ``given``: one of these was not dumped, and is that of the
+    right run. ``is_int8``: a whole dump has its output. ``unfit``: why the dumped buffer cannot be compared. ``doubt``:
+    what there is to say about the inputs (`refsim.device.other_inputs`).
     """
 
     run: Report | None

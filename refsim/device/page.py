@@ -151,12 +151,10 @@ def render(
     remarks: Remarks = lambda report: (),
     kernels: Sequence[Sequence[str]] = (),
 ) -> str:
-    """The page: a line per operator, and a part for each that differs.
+    """The page: a line per operator, and a part for each that differs. MissingDependencyError without jinja2.
 
-    ``pages``: output of an operator -> where the page of its diff lies, as seen from this one. ``made``: numbers of
-    delegate and node -> what made it: words for the table, then its module and lines of code; None if nobody asked.
-    ``remarks``: what to say below a report. ``kernels``: the table of what is wrong with each kernel, its head first.
-    MissingDependencyError without jinja2.
+    ``pages``: output of an operator -> where the page of its diff lies. ``made``: (delegate, node) -> what made it;
+    None if nobody asked. ``kernels``: the table of what is wrong with each kernel, its head first.
     """
     elsewhere = () if several is None else several.elsewhere
     links, columns = pages or {}, COLUMNS if made is None else (*COLUMNS, ORIGIN)

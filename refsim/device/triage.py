@@ -29,12 +29,10 @@ def triage(
 ) -> Triage:
     """Read the outputs of one run of an exposed program and judge each operator.
 
-    ``family`` is the device's; without it, it is the one that the file was exposed for. If none is known, and the file
-    leaves layouts to the runtime, that choice is taken under which fewer bytes differ. ``profile`` is that of the
-    device; without it, and without one of the family, any that is known may explain what differs. ``tell`` is as for
-    `bisect`. ``runtime`` is the device's. ``sure``: these are the inputs of the run; else others are looked for where
-    operators that read them are wrong.
-    Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
+    ``family`` is the device's, by default the one that the file was exposed for; if none is known, that under which
+    fewer bytes differ. ``profile`` is that of the device; without it, and without one of the family, any that is known
+    may explain what differs. ``tell`` is as for `bisect`. ``sure``: these are the inputs of the run; else others are
+    looked for. Raises as `read` and `collect` do, and FormatError for outputs that are exchanged.
     """
     parts = read(given)
     found: list[Triage] = []

@@ -27,11 +27,9 @@ OTHER_PADDING = 0x7B
 class RecordedOutcome:
     """How one recording came out on an executor.
 
-    ``same``: the bytes of the recorded device. ``legal``: those of another device that was recorded, or that another
-    profile allows. ``known``: the recorded bytes and the executor's differ by a cause that differences.json lists.
-    ``refused``: refsim does not take the call. ``error``: the executor could not run it. ``note`` says which
-    cause, or what went wrong. ``bound`` is None if refsim refuses the call, and ``actual`` if nothing was computed.
-    ``padding`` is the byte in the padding of the inputs.
+    ``same``: the bytes of the recorded device. ``legal``: those of another device, or of another profile. ``known``: a
+    cause that differences.json lists. ``refused``: refsim does not take the call, so that there is no ``bound``.
+    ``note`` says which cause, or what went wrong. ``padding`` is the byte in the padding of the inputs.
     """
 
     recording: Recording

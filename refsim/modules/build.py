@@ -72,11 +72,9 @@ class Repairing:
 class Request:
     """What is verified of the modules in a folder: all that refsim knows, or ``operators``, on a device by its number.
 
-    ``count`` cases of each operator and its recordings, or those that ``pattern`` fits. ``profile`` stands in for the
-    numerics of the device, ``runtime`` is the one that the modules are for, where it is not the one that they show.
-    ``sanitized`` and ``repeats`` are as for `Verification`. ``again``: further options of the command line that a rerun
-    of a case needs. ``everything``: go on behind a wrong case; ``limit``: differences that a report shows; ``verbose``:
-    the modules are listed.
+    ``count``, ``pattern``, ``sanitized`` and ``repeats`` are as for `Verification`. ``profile`` stands in for the
+    numerics of the device, ``runtime`` for the one that the modules show. ``again``: options that a rerun of a case
+    needs. ``everything``: go on behind a wrong case; ``limit``: differences that a report shows.
     """
 
     folder: str

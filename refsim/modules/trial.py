@@ -48,12 +48,9 @@ OUT_OF_BOUNDS = "write out of bounds"
 
 @dataclass(frozen=True)
 class Tried:
-    """One case on one executor. ``message`` says why a case ``failed``.
+    """One case on one executor. ``message`` says why it ``failed``; it has an ``actual`` then if it wrote outside.
 
-    Then there is an ``actual`` only if it wrote out of bounds, and its output can be looked at all the same.
-
-    ``findings`` are what the executor's sanitizers say of its kernels. A case is ``unsafe`` if its bytes are right, but
-    not for certain.
+    A case is ``unsafe`` if its bytes are right, but by the sanitizers' ``findings`` not for certain.
     """
 
     candidate: TellingCase

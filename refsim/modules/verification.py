@@ -109,12 +109,10 @@ def stages(first: Sequence[str], rest: Sequence[str]) -> Iterator[Stage]:
 class Verification:
     """Cases for an executor, kept between runs: what was drawn once is not drawn again.
 
-    ``count`` cases of the corpus of each operator are run, and its recordings in the folder ``upstream``. With a
-    ``pattern`` these are all cases and recordings whose names match it, and no others. ``refusal`` says why
-    the executor's modules do not compute a call, which is left out; for kernels on ``flat`` tensors it is changed if
-    that helps. ``layouts`` are those that kernels take, by operator and argument. ``runtime``: whose kernels they are,
-    of which there are no recordings then. The first ``sanitized`` cases of each operator go through the executor's
-    sanitizers as well, with so many ``repeats``.
+    Of each operator ``count`` cases of the corpus run, and its recordings in the folder ``upstream``; or all
+    that a ``pattern`` matches. Calls are left out for which there is a ``refusal``; for kernels on ``flat`` tensors they are
+    changed if that helps. ``layouts`` are those that kernels take, by operator and argument; ``runtime``: whose kernels
+    they are. Sanitizers look at the first ``sanitized`` cases of each operator, with so many ``repeats``.
     """
 
     trial: ModuleTrial
