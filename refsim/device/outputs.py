@@ -39,7 +39,7 @@ FORMS = f"{FORM.replace(', or', ',')}, or the files in order"
 
 #: The sidecar of a dumped buffer.
 _IS_DUMPED = re.compile(r"delegate\d+(_v\d+)?\.json")
-#: The outputs of several programs in one folder (`beside`), for help texts and errors.
+#: The outputs of several programs in one folder (`each_beside`), for help texts and errors.
 IN_FOLDER = (
     "a folder with those of NAME.pte as NAME.npz, in a folder NAME, or as NAME-0.bin, NAME-1.bin and so on"
 )
@@ -47,7 +47,7 @@ IN_FOLDER = (
 
 def read(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[np.ndarray]:
     """The outputs in order. FormatError, ShapeError or LimitError for files that do not hold exactly them."""
-    return [_held(one) for one in each(paths, declared)]
+    return held(each(paths, declared))
 
 
 def each(paths: Sequence[str | os.PathLike[str]], declared: Sequence[Declared]) -> list[Either]:
@@ -75,10 +75,14 @@ def _either(read_one: Callable[[], np.ndarray]) -> Either:
         return error
 
 
-def _held(one: Either) -> np.ndarray:
-    if isinstance(one, RefsimError):
-        raise one
-    return one
+def held(found: Sequence[Either]) -> list[np.ndarray]:
+    """The outputs; raises the first error among them."""
+    arrays = []
+    for one in found:
+        if isinstance(one, RefsimError):
+            raise one
+        arrays.append(one)
+    return arrays
 
 
 def check_folder(folder: str | os.PathLike[str]) -> None:
@@ -97,21 +101,13 @@ def none_of(folder: str | os.PathLike[str], programs: Sequence[str]) -> FormatEr
     return FormatError(os.fspath(folder), "no outputs of these programs", got=got, need=need)
 
 
-def beside(
-    folder: str | os.PathLike[str], name: str, declared: Sequence[Declared]
-) -> list[np.ndarray] | None:
-    """The outputs of the program NAME.pte in a folder: NAME.npz, a folder NAME, or NAME-0.bin and so on.
-
-    None if the folder has none of them; raises as `read` does.
-    """
-    found = each_beside(folder, name, declared)
-    return None if found is None else [_held(one) for one in found]
-
-
 def each_beside(
     folder: str | os.PathLike[str], name: str, declared: Sequence[Declared]
 ) -> list[Either] | None:
-    """As `beside`, with the error about an output in its place, as `each` has it. What is empty counts as not there."""
+    """The outputs of the program NAME.pte in a folder: NAME.npz, a folder NAME, or NAME-0.bin and so on, as `each`.
+
+    None if the folder has none of them; what is empty counts as not there.
+    """
     stem = Path(folder) / name
     for path in (stem.with_name(f"{stem.name}.npz"), stem):
         if os.path.exists(path):  # Path.exists raises over a name that is too long

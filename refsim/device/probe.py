@@ -149,7 +149,8 @@ def read(folder: str | os.PathLike[str]) -> Answers:
     outputs.check_folder(folder)
     answers: list[Answer] = []
     for program in programs():
-        arrays = outputs.beside(folder, program.name, program.declared)
+        found = outputs.each_beside(folder, program.name, program.declared)
+        arrays = None if found is None else outputs.held(found)
         answers += _answers(program, arrays, os.fspath(Path(folder) / program.name))
     if all(row.answer == MISSING for row in answers):
         raise outputs.none_of(folder, [program.name for program in programs()])

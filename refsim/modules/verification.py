@@ -110,8 +110,8 @@ class Verification:
     """Cases for an executor, kept between runs: what was drawn once is not drawn again.
 
     Of each operator ``count`` cases of the corpus run, and its recordings in the folder ``upstream``; or all
-    that a ``pattern`` matches. Calls are left out for which there is a ``refusal``; for kernels on ``flat`` tensors they are
-    changed if that helps. ``layouts`` are those that kernels take, by operator and argument; ``runtime``: whose kernels
+    that a ``pattern`` matches. Calls are left out for which there is a ``refusal``; kernels on ``flat`` tensors
+    get changed ones. ``layouts`` are those that kernels take, by operator and argument; ``runtime``: whose kernels
     they are. Sanitizers look at the first ``sanitized`` cases of each operator, with so many ``repeats``.
     """
 
