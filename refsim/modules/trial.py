@@ -159,7 +159,6 @@ class ModuleTrial:
         tried: Tried,
         others: Iterable[TellingCase],
         limit: int = 10,
-        title: str = "",
         runs: Runs | None = None,
     ) -> Explained:
         """Why a case is wrong. Where its bytes fit several causes, further cases of the operator decide.
@@ -173,9 +172,9 @@ class ModuleTrial:
             self.executor, tried.candidate.bound, actual,
             lambda out: self._judged(tried.candidate, out).verdict != WRONG,
         )  # fmt: skip
-        wrong = [(tried, self._report(tried, limit, title, seen.told))]
+        wrong = [(tried, self._report(tried, limit, seen.told))]
         if seen.told is None and not wrong[0][1].known and (order := self._order(tried)) is not None:
-            wrong = [(tried, self._report(tried, limit, title, order))]
+            wrong = [(tried, self._report(tried, limit, order))]
         if not (decided(wrong[0][1]) or any(cause.observed for cause in wrong[0][1].causes)):
             elements = 0
             for number, other in enumerate(others):
@@ -184,10 +183,10 @@ class ModuleTrial:
                     break
                 further = self.run(other)
                 if further.verdict == WRONG:
-                    wrong.append((further, self._report(further, limit, "", like=[row[1] for row in wrong])))
+                    wrong.append((further, self._report(further, limit, like=[row[1] for row in wrong])))
         first, later = wrong[0][1], [report for _, report in wrong[1:]]
         if set(exact_edits(later)) - set(exact_edits([first])):  # which of these give the first case too
-            wrong[0] = (tried, self._report(tried, limit, title, like=later))
+            wrong[0] = (tried, self._report(tried, limit, like=later))
         cases = [
             WrongCase(one.candidate.name, report.causes, bound=one.candidate.bound) for one, report in wrong
         ]
@@ -201,7 +200,6 @@ class ModuleTrial:
         self,
         tried: Tried,
         limit: int,
-        title: str,
         seen: tuple[str, str] | None = None,
         like: Sequence[Report] = (),
     ) -> Report:
@@ -209,7 +207,7 @@ class ModuleTrial:
         assert tried.actual is not None
         report = diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
-            title=title or candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen, like=like,
+            title=candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen, like=like,
         )  # fmt: skip
         # had it been a known defect, the case would not be wrong
         return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))
