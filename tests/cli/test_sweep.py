@@ -159,7 +159,7 @@ def test_models_are_compared_watched_and_not(refsim, models: Path, monkeypatch, 
 
 
 def test_without_dask_a_scheduler_is_missed(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "find_spec", lambda name: None)
+    monkeypatch.setattr(shown, "find_spec", lambda name: None)
     refsim("sweep --scheduler local").refused("pip install 'refsim[sweep]'", status=3)
     assert refsim(f"sweep {UNARY.name} -n 3 --workers 1").status == 0
 
