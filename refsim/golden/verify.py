@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -59,30 +58,25 @@ class Checker:
             else max((e.batch for e in executors), default=1)
         )
 
-    def check_many(self, cases: Sequence[str], explained: int | None = None) -> list[list[Checked]]:
-        """The results of each of several cases of the digests of one operator; ``explained`` failures with causes."""
-        self._load(cases[0].partition("/")[0])
-        entries = [self._entries[int(case.partition("/")[2])] for case in cases]
-        return list(check_entries(entries, self.executors, self.profile, explained))
+    def check(self, kind: str, cases: Sequence[str], explained: int | None = None) -> list[list[Checked]]:
+        """The results of cases of one operator: of lines of ``digests``, of stored ``bytes``, or of chains.
 
-    def _load(self, op: str) -> None:
-        if op != self._op:
-            self._entries = {entry.number: entry for entry in self.corpus.entries(op)}
-            self._op = op
-
-    def check(self, kind: str, case: str, explain: bool = True) -> list[Checked]:
-        """The results of a case: of its stored ``bytes``, or of its line of ``digests``; or those of a chain."""
-        op, _, number = case.partition("/")
+        The first ``explained`` failures, or all, are told with their causes.
+        """
+        op, numbers = cases[0].partition("/")[0], [int(case.partition("/")[2]) for case in cases]
         if kind == CHAINS:
             self._chains = self._chains or {entry.number: entry for entry in self.corpus.chains()}
-            return list(check_chain(self._chains[int(number)], self.executors, self.profile))
-        self._load(op)
-        if kind == "bytes":
-            stored, entry = self.corpus.stored_case(case), self._entries.get(int(number))
-            return list(check_stored(stored, entry, self.executors, self.profile, explain))
-        return next(
-            check_entries([self._entries[int(number)]], self.executors, self.profile, None if explain else 0)
-        )
+            return [list(check_chain(self._chains[n], self.executors, self.profile)) for n in numbers]
+        if op != self._op:
+            self._entries, self._op = {entry.number: entry for entry in self.corpus.entries(op)}, op
+        if kind == DIGESTS:
+            entries = [self._entries[number] for number in numbers]
+            return list(check_entries(entries, self.executors, self.profile, explained))
+        pairs = [
+            (self.corpus.stored_case(case), self._entries.get(n))
+            for case, n in zip(cases, numbers, strict=True)
+        ]
+        return [list(check_stored(*pair, self.executors, self.profile, explained != 0)) for pair in pairs]
 
 
 WHERE = "golden verify"
@@ -205,29 +199,26 @@ class _CaseServer(ProcessServer):
             if self._tolerance.enough(task.op):
                 self._tolerance.left[task.op] += len(task.cases) - at
                 return
-            found = self._many(task.op, cases) if size > 1 else None
-            for results in self._each(task, cases) if found is None else found:
+            for results in self._results(task, cases):
                 self._tolerance.add(task.op, results)
                 yield results
 
-    def _many(self, op: str, cases: Sequence[str]) -> list[list[Checked]] | None:
-        """The results of cases that are checked at once; None if they have to be checked one by one."""
+    def _results(self, task: Task, cases: Sequence[str]) -> Iterator[list[Checked]]:
+        """The results of each case, all checked at once; ``crashed`` or ``timeout`` of one that ended its worker."""
         if (worker := self._ready()) is None:
-            return None
-        seconds = self._conditions.seconds * len(cases)
-        with contextlib.suppress(RefsimError):  # so that it is the fault of one of them
-            found: list[list[Checked]] = worker.call(
-                "check_many", list(cases), self._tolerance.explained(op), seconds=seconds
-            )
-            return found
-        return None
-
-    def _each(self, task: Task, cases: Sequence[str]) -> Iterator[list[Checked]]:
-        for case in cases:
-            if (worker := self._ready()) is None:
-                return
-            explain = self._tolerance.explained(task.op) != 0
-            yield _checked(worker, task, case, self._conditions, explain)
+            return
+        seconds, explained = self._conditions.seconds * len(cases), self._tolerance.explained(task.op)
+        found: list[list[Checked]] = []
+        try:
+            found = worker.call("check", task.kind, list(cases), explained, seconds=seconds)
+        except RefsimError as error:
+            if len(cases) == 1:
+                status = TIMEOUT if isinstance(error, Silent) else CRASHED
+                names = " ".join(self._conditions.executors)
+                found = [[Checked(cases[0], names, status, _words(error), task.kind == "bytes")]]
+        yield from found
+        for case in cases if not found else ():  # it is the fault of one of them
+            yield from self._results(task, [case])
 
     def _ready(self) -> Worker | None:
         """A process that lives; None if the work was stopped."""
@@ -258,16 +249,6 @@ def _started(root: Path, conditions: Conditions) -> Worker:
         return Worker(Checker, *held, where=where, seconds=limit, environment=environment, keep_stderr=True)
     except ProcessError as error:
         raise DeviceError(WHERE, "no worker could be started", got=_words(error)) from error
-
-
-def _checked(worker: Worker, task: Task, case: str, conditions: Conditions, explain: bool) -> list[Checked]:
-    """What a worker says of a case; ``crashed`` or ``timeout`` if that was its end."""
-    try:
-        found: list[Checked] = worker.call("check", task.kind, case, explain, seconds=conditions.seconds)
-        return found
-    except RefsimError as error:
-        status = TIMEOUT if isinstance(error, Silent) else CRASHED
-        return [Checked(case, " ".join(conditions.executors), status, _words(error), task.kind == "bytes")]
 
 
 def _words(error: RefsimError) -> str:
