@@ -136,7 +136,7 @@ def test_one_output_of_another_size_is_one_failure_among_the_cases(
     for number in range(FEW):
         (out / f"q8ta_dequantize-{number}.bin").write_bytes(arrays[names[1]][f"out{number}"].tobytes())
     found = certify.check(certify.read(exported / "pte"), out, {})
-    wrong = {row.op: row.detail.unfit for row in found.verdicts if row.verdict == certify.WRONG}
+    wrong = {row.op: row.unfit for row in found.verdicts if row.verdict == certify.WRONG}
     assert not found.right
     assert all(told(found, name) == {certify.SAME: FEW - 1, certify.WRONG: 1} for name in names)
     assert wrong["q8ta_relu"].startswith(f"{out / 'q8ta_relu.npz'}: out1: does not fit; got int32 [")
