@@ -235,7 +235,7 @@ def test_a_single_case_of_another_profile_is_told_apart(tmp_path: Path) -> None:
     found = judged(tmp_path, rows, lambda b, raw: fused(b, raw) if b.case == telling.case else None)
     row = next(row for row in found.verdicts if row.case == telling.name)
     assert found.profile == "canonical" and row.verdict == certify.LEGAL
-    assert "canonical" in row.detail.otherwise
+    assert "canonical" in row.otherwise
 
 
 @pytest.mark.long
