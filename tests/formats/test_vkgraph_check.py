@@ -46,6 +46,10 @@ def with_values(*values):
     return {"values": GOOD.values + values}
 
 
+def floats(dims, **more):
+    return with_values(VkTensor(FLOAT, dims, **more))
+
+
 def nested_lists(depth):
     """Value 5 is a list of a tensor, each further one a list of the one before."""
     return with_values(ValueList((0,)), *(ValueList((4 + n,)) for n in range(1, depth)))
@@ -81,15 +85,9 @@ BROKEN = {
     "key": ({"constants": (VkBytes(NAMED_OFFSET, 1),)}, "named data without a key"),
 }
 LIMITED = {
-    "rank": (with_values(VkTensor(FLOAT, (1,) * 9)), "values[5].dims: exceeds the limit rank; got 9"),
-    "elements": (
-        with_values(VkTensor(FLOAT, (2**16, 2**14))),
-        "exceeds the limit tensor_bytes; got 4294967296",
-    ),
-    "one dim": (
-        with_values(VkTensor(FLOAT, (0, 2**32 - 1))),
-        "exceeds the limit tensor_bytes; got 4294967295",
-    ),
+    "rank": (floats((1,) * 9), "values[5].dims: exceeds the limit rank; got 9"),
+    "elements": (floats((2**16, 2**14)), "exceeds the limit tensor_bytes; got 4294967296"),
+    "one dim": (floats((0, 2**32 - 1)), "exceeds the limit tensor_bytes; got 4294967295"),
     "unset datatype": (with_values(VkTensor(127, (2**32 - 1,))), "exceeds the limit tensor_bytes"),
     "all tensors": (with_values(*[VkTensor(FLOAT, (2**29,))] * 9), "exceeds the limit total_bytes"),
     "list depth": (nested_lists(9), "exceeds the limit list_depth; got 9"),

@@ -142,33 +142,20 @@ DOC = Path(__file__).parents[2] / "docs" / "partitioner.md"
 BUNDLED = {path.stem: path for path in (DOC.parents[1] / "tests" / "data" / "models").glob("*.pt2")}
 #: network -> the difference's key in docs/partitioner.md, and the operators there and here (q, dq: the conversions).
 DELIBERATE = {
-    "AddmmByInput": ("weight-by-input", "prepack " * 4 + "dq_channel addmm", "q linear dq"),
+    "AddmmByInput": ("weight-by-input", "4x prepack dq_channel addmm", "q linear dq"),
     "SquareMm": ("weight-by-input", "q linear dq", "q linear dq"),
-    "Bmm": ("weight-by-input", "prepack " * 3 + "dq_channel bmm", "q linear dq"),
-    "OddChannelsLinear": (
-        "float-weight",
-        "prepack " * 3 + "dq_channel linear q linear dq",
-        "linear q linear dq",
-    ),
+    "Bmm": ("weight-by-input", "3x prepack dq_channel bmm", "q linear dq"),
+    "OddChannelsLinear": ("float-weight", "3x prepack dq_channel linear q linear dq", "linear q linear dq"),
     "LinearFiveDims": ("linear-dims", "q linear dq", "prepack view_copy _weight_int8pack_mm add view_copy"),
-    "DynamicLinears": (
-        "float-weight",
-        "prepack " * 6 + "dq_channel linear relu dq_channel linear",
-        "linear relu linear",
-    ),
-    "DynamicLinears3D": (
-        "float-weight",
-        "prepack " * 6 + "dq_channel linear relu dq_channel linear",
-        "linear relu linear",
+    **dict.fromkeys(
+        ("DynamicLinears", "DynamicLinears3D"),
+        ("float-weight", "6x prepack dq_channel linear relu dq_channel linear", "linear relu linear"),
     ),
     "OddGroups": (
-        "float-weight",
-        "prepack " * 3 + "q conv2d dq dq_channel clone convolution",
-        "q conv2d dq convolution",
+        "float-weight", "3x prepack q conv2d dq dq_channel clone convolution", "q conv2d dq convolution",
     ),
     "TransposedWrongAxis": (
-        "float-weight",
-        "prepack " * 6 + "dq_channel clone conv_with_clamp dq_channel clone convolution",
+        "float-weight", "6x prepack dq_channel clone conv_with_clamp dq_channel clone convolution",
         "conv_with_clamp convolution",
     ),
     "OddGroupInputs": ("group-inputs", "q conv2d dq", "convolution"),
@@ -176,7 +163,7 @@ DELIBERATE = {
     "AddAlpha": ("alpha", "q conv2d_pw add dq", "q conv2d_pw add dq"),
     "FloatMm": ("weight-by-input", "q clone linear_q8ta_q8csw", "q clone linear_q8ta_q8csw"),
     "TwoHeads": ("float-head", *["q clone linear_q8ta_q8csw linear_q8ta_q8csw"] * 2),
-}
+}  # fmt: skip
 #: Networks that ExecuTorch cannot lower at all.
 CRASHES = {
     "OddDepthwise": "depthwise-channels",
@@ -317,8 +304,11 @@ def border(pte: Pte) -> list[tuple[Any, ...]]:
 
 
 def operators(blobs: list[Blob]) -> str:
+    """The names, short; of what is prepacked, which comes first, the number."""
     names = [call.name for blob in blobs for call in blob.graph.chain]
-    return " ".join(SHORT.get(name) or name.split(".")[1].removeprefix("q8ta_") for name in names)
+    short = [SHORT.get(name) or name.split(".")[1].removeprefix("q8ta_") for name in names]
+    count = short.count("prepack")
+    return " ".join(short) if count < 2 else " ".join((f"{count}x prepack", *short[count:]))
 
 
 @pytest.mark.parametrize("name", [name for name in EVERY if name not in CRASHES])

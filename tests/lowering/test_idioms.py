@@ -24,17 +24,13 @@ from .quantize import quantize
 
 #: How the plan goes: delegates, and what runs outside of them.
 PLANS = {
+    **dict.fromkeys(("Bert", "edsr", "mobilefacenet", "yolov5", "yolov8"), "delegate"),
     "Masked": "scalar_tensor.default delegate",
     "Islands": "delegate erf.default delegate erf.default",
-    "Bert": "delegate",
     "LargestChannels": "delegate topk.default getitem delegate",
-    "edsr": "delegate",
     "fttransformer": "delegate mul.Scalar mul.Scalar delegate any.dim delegate",
-    "mobilefacenet": "delegate",
     "senet": "delegate mean.dim delegate mean.dim delegate",
     "siamese": "delegate mean.dim mean.dim delegate",
-    "yolov5": "delegate",
-    "yolov8": "delegate",
 }
 #: Networks of additions and products alone: only the order of additions is another one than torch's.
 CLOSE = ("unet", "unetbilinear", "ChannelShuffle", "edsr", "Circular", "LargestChannels")

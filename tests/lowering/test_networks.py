@@ -82,22 +82,15 @@ def network(request: pytest.FixtureRequest) -> tuple[str, Lowered]:
 
 
 #: What the runtime refuses in a file, or gets wrong, by network: as in the files that ExecuTorch makes.
+DEFECTS = (
+    "Linear4D", "LeadingRows", "Batch", "GroupedConvolution", "OddGroupInputs", "OddGroups", "AddAlpha", "BroadcastAdd",
+)  # fmt: skip
+HEADS = ("FloatHead", "FloatMm", "TwoHeads", "OddFloatHead")
 FOUND = {
-    "Linear4D": {"known-defect"},
-    "LeadingRows": {"known-defect"},
-    "Batch": {"known-defect"},
-    "GroupedConvolution": {"known-defect"},
-    "OddGroupInputs": {"known-defect"},
-    "OddGroups": {"known-defect"},
-    "AddAlpha": {"known-defect"},
-    "BroadcastAdd": {"known-defect"},
-    **{
-        name: {"float-argument", "missing-shader"}
-        for name in ("FloatHead", "FloatMm", "TwoHeads", "OddFloatHead")
-    },
+    **{name: {"known-defect"} for name in DEFECTS},
+    **{name: {"float-argument", "missing-shader"} for name in HEADS},
     "FloatHead3D": {"float-argument", "missing-shader", "known-defect"},
-    "Classifier": {"pool-stride"},
-    "FloatIslands": {"pool-stride"},
+    **{name: {"pool-stride"} for name in ("Classifier", "FloatIslands")},
 }
 
 

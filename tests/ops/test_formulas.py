@@ -247,15 +247,9 @@ def lookup(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np
 def weight_only(p: Any, x: Arrays, c: Arrays, at: tuple[int, ...], fused: bool) -> np.float32:
     row, n = x["x"][at[:-1]], at[-1]
     outputs = len(c["weight"])
-    lanes = (
-        1
-        if len(x["x"].shape) > 1 and x["x"].shape[-2] > 1
-        else 64
-        if outputs <= 1024
-        else 16
-        if outputs <= 4096
-        else 8
-    )
+    lanes = 64 if outputs <= 1024 else 16 if outputs <= 4096 else 8
+    if len(x["x"].shape) > 1 and x["x"].shape[-2] > 1:
+        lanes = 1
     sums = [F(0)] * lanes
     for k, value in enumerate(row):
         real = F(nibble(c, n, k, 0) * c["scales"][k // p.group_size, n])
