@@ -153,7 +153,6 @@ def test_what_is_no_such_buffer_is_said(alone: np.ndarray, refsim) -> None:
 
 @pytest.mark.long
 def test_what_judges_a_program_that_was_not_exposed_is_named(alone: np.ndarray, models: Path, refsim) -> None:
-    """Never expose, where that refuses the file too."""
     assert refsim("golden export q8ta_relu --size small --pte corpus").status == 0
     shutil.copy("alone/program.pte", "moved.pte")
     save(alone)
@@ -184,7 +183,6 @@ def test_the_case_beside_a_buffer_is_the_one_to_give(alone: np.ndarray, refsim) 
 
 
 def test_what_a_folder_or_a_zip_file_lacks_is_named(alone: np.ndarray, refsim) -> None:
-    """A zip file of cases without a name, a folder without a corpus; a list that is cut says so."""
     corpus = default_root() / "cases" / "q8ta_add.zip"
     done = refsim(f"replay {corpus}")
     done.refused("not a case; got a zip file of cases: 0175, 0176, 0177, ... and ")

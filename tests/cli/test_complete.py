@@ -128,7 +128,6 @@ def test_dumps_without_identity_still_work_and_say_so(verb, option, head: str, d
 def test_a_sidecar_that_is_missing_or_says_something_else_is_named(
     verb, option, head: str, dump, refsim
 ) -> None:
-    """One file beside the raw bytes is not there; another does not say of which run it is; a third has a short name."""
     one, two, three = sorted(dump.glob("*_v2?.json"))
     line = f"{verb} {head} {option} dump"
     changed(two, run=None)

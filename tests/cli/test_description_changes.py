@@ -34,7 +34,6 @@ def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:
 
 
 def test_everything_is_opened_anew(tmp_path: Path) -> None:
-    """A file with a mistake is said, and the next one is waited for."""
     file = tmp_path / "refsim.toml"
     file.write_text("0")
     opened: list[str] = []

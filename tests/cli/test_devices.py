@@ -58,7 +58,6 @@ def test_probe_saves_a_profile(refsim, gpus: list[ExecutorInfo], tmp_path: Path)
 
 
 def test_a_probe_without_python_on_the_device(refsim, tmp_path: Path, monkeypatch) -> None:
-    """Programs out, raw outputs of a runner in, a profile that --profile takes."""
     monkeypatch.chdir(tmp_path)
     done = refsim("probe --pte probe --json")
     assert done.status == 0 and len(done.json["files"]) == len(list(Path("probe").iterdir()))

@@ -122,7 +122,6 @@ def test_a_case_lets_each_byte_be_judged_by_the_profiles(refsim) -> None:
 
 
 def test_a_known_defect_comes_off_before_the_bug_beside_it(refsim) -> None:
-    """A kernel that ignores alpha, as upstream's does, and that takes b's zero point for a's."""
     held, call = stored("q8ta_add/0107")
     params = replace(call.params, alpha=1.0, b_zp=call.params.a_zp)
     replace(call, params=params).expected(held.bound.inputs).raw.tofile("b.bin")

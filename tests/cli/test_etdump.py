@@ -18,17 +18,16 @@ NET = Path(__file__).parents[1] / "data" / "devtools"
 FILE, DUMP, BUFFER = NET / "net.pte", NET / "net.etdp", NET / "net.bin"
 
 
-@pytest.fixture
-def wrong(tmp_path: Path) -> Path:
-    """The debug buffer with a quarter more in one element of what the first delegate gave."""
-    read = read_etdump(DUMP, BUFFER)
-    events = [event.debug for run in read.executions() for event in run.events if event.debug is not None]
-    tensor = [e.value.tensor for e in events if e.instruction == 0 and e.value and not e.value.is_output][-1]
-    assert tensor is not None and tensor.sizes == (1, 8, 8, 8)
+def added(path: Path, more: float, element: int, instruction: int, sizes: tuple[int, ...]) -> Path:
+    """The debug buffer with more in one element of the last tensor that an instruction gave."""
+    (run,) = read_etdump(DUMP, BUFFER).executions()
+    found = [event.debug for event in run.events if event.debug and event.debug.instruction == instruction]
+    tensor = [one.value.tensor for one in found if one.value and not one.value.is_output][-1]
+    assert tensor is not None and tensor.sizes == sizes
     raw = np.frombuffer(BUFFER.read_bytes(), np.float32).copy()
-    raw[tensor.offset // 4 + 137] += 0.25
-    (tmp_path / "wrong.bin").write_bytes(raw.tobytes())
-    return tmp_path / "wrong.bin"
+    raw[tensor.offset // 4 + element] += np.float32(more)
+    raw.tofile(path)
+    return path
 
 
 def test_a_right_run(refsim) -> None:
@@ -40,30 +39,19 @@ def test_a_right_run(refsim) -> None:
     assert [(row["instruction"], row["steps"]) for row in content["calls"]] == [(0, None), (2, 0)]
 
 
-def test_a_wrong_delegate(refsim, wrong: Path) -> None:
-    """Only the delegate that is wrong is said to be: the next one is judged on what it was given."""
+def test_a_wrong_delegate(refsim, tmp_path: Path) -> None:
+    wrong = added(tmp_path / "wrong.bin", 0.25, 137, 0, (1, 8, 8, 8))
     done = refsim(f"etdump {FILE} {DUMP} --buffer {wrong} --origin {NET}/net.etrecord")
     assert done.status == 1 and "522 elements: 1 differ" in done.out
-    assert (
-        "first that differs in run 0, delegate0_v77: element 0,2,1,1\nmade by: net.py:30 in forward"
-        in done.out
-    )
+    first = "first that differs in run 0, delegate0_v77: element 0,2,1,1"
+    assert f"{first}\nmade by: net.py:30 in forward" in done.out
     first, second = refsim(f"etdump {FILE} {DUMP} --buffer {wrong} --json").json["calls"]
     assert (first["differing"], first["first"]) == (1, [0, 2, 1, 1])
     assert first["largest"] == pytest.approx(0.25, abs=1e-6) and second["differing"] == 0
 
 
 def test_steps(refsim, tmp_path: Path) -> None:
-    """A difference of an output that was dequantized, in quantization steps."""
-    read = read_etdump(DUMP, BUFFER)
-    (run,) = read.executions()
-    given = [
-        e.debug.value.tensor for e in run.events if e.debug and e.debug.instruction == 2 and e.debug.value
-    ]
-    assert given[-1] is not None and given[-1].sizes == (1, 10)
-    raw = np.frombuffer(BUFFER.read_bytes(), np.float32).copy()
-    raw[given[-1].offset // 4 + 3] += np.float32(5 * 0.0024581081726971796)
-    (tmp_path / "w.bin").write_bytes(raw.tobytes())
+    added(tmp_path / "w.bin", 5 * 0.0024581081726971796, 3, 2, (1, 10))
     row = refsim(f"etdump {FILE} {DUMP} --buffer {tmp_path}/w.bin --json").json["calls"][1]
     assert (row["differing"], row["steps"], row["first"]) == (1, 5, [0, 3])
 

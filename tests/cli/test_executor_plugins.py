@@ -240,7 +240,6 @@ def test_those_that_cannot_be_opened_are_listed_with_the_reason(bad: None) -> No
 
 @pytest.mark.long
 def test_results_of_another_version_are_not_continued(tmp_path: Path, refsim) -> None:
-    """The package is known by its files, and not only by its version."""
     command = f"sweep {RELU} -n 2 --workers 0 -x vendor --db {tmp_path}/s.db"
     assert refsim(command).status == 0 and refsim(f"{command} --resume").status == 0
     before = fingerprint.foreign(["vendor", "cpu", "nonesuch"])

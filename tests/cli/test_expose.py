@@ -106,7 +106,6 @@ def test_what_fills(refsim, expose: str, options: str, fill: int | None, way: st
 
 
 def test_values_without_words_are_told(refsim, expose: str, models: Path) -> None:
-    """By default they go out as values; asked for, they are left out."""
     scaled = f"expose {models.parent}/networks/int8_scaled.pte -o m.pte"
     for option, line in (("", "as values"), ("--share", "as values"), ("--as words", "left out")):
         done = refsim(f"{scaled} {option}")

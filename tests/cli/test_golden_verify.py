@@ -35,7 +35,6 @@ def verified(refsim, root: Path, *options: str) -> dict:
 
 @pytest.mark.long
 def test_a_good_corpus_is_the_same(small: Path, refsim) -> None:
-    """Cases that are stored whole are checked twice, and coverage counts the same ones."""
     facts = verified(refsim, small)
     assert facts["same"] and facts["damaged_files"] == [] and facts["failures"] == []
     assert facts["executors"]["cpu"] == facts["executors"]["define"] == {"same": facts["cases"]}
@@ -142,7 +141,6 @@ def test_a_long_diff_is_no_silence(small: Path, sabotaged: Sabotage, refsim) -> 
 def test_enough_wrong_cases_of_an_operator_end_it(
     small: Path, sabotaged: Sabotage, refsim, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three of them are explained, and each says what it is like; --all goes on."""
     monkeypatch.setattr(verify, "ENOUGH", 6)
     sabotaged(WRONG.format(slow=0))
     facts = verified(refsim, small, OP, "-x", "cpu:emulated", "--search", "0")

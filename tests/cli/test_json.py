@@ -98,7 +98,6 @@ def test_a_comparison_of_too_little_says_what_it_compared_and_why(tmp_path: Path
 
 
 def test_what_is_no_number_is_a_string(tmp_path: Path, refsim) -> None:
-    """NaN and Infinity are no JSON; in the buffers of float tensors they are common."""
     for name, first in (("a", np.inf), ("b", np.nan)):
         held = np.array([first, -np.inf, 1, 2, 3], np.float32)
         held[1] = held[1] if name == "a" else 0

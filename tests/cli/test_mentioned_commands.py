@@ -90,7 +90,6 @@ def _commands() -> Iterator[tuple[str, str]]:
 
 
 def test_help_ends_with_an_example() -> None:
-    """That of every verb, with what the verb needs; it takes what its example says."""
     for name, command in commands():
         needs = any(parameter.required for parameter in command.params)
         assert command.example or not needs, name
@@ -149,7 +148,6 @@ def test_a_hundred_commands_of_the_pages_are_run() -> None:
 @pytest.mark.few(6)
 @pytest.mark.parametrize(("page", "text"), COMMANDS)
 def test_it_runs(page: str, text: str, desk: Path, tmp_path: Path, refsim: Callable, monkeypatch) -> None:
-    """Status 0, or 1 where bytes differ; and what it prints fits into 80 columns."""
     folder = tmp_path / "desk"
     shutil.copytree(desk, folder)
     monkeypatch.chdir(folder)

@@ -84,7 +84,6 @@ def test_verdicts_of_bisect(refsim, head: str, models: Path, tmp_path: Path) -> 
 
 
 def test_verdicts_of_triage(refsim, models: Path, tmp_path: Path) -> None:
-    """The verdicts on an exposed file fit the graph of its source, and that of the exposed file itself."""
     outputs = with_a_wrong_byte(DEVICE / "linear_head.raw.npz", "out4", tmp_path / "o.npz")
     given = f"-i {models}/linear_head.io.npz --outputs {outputs} --node-data {tmp_path}/data.json"
     assert refsim(f"triage {DEVICE}/linear_head.raw.pte {given}").status == 1

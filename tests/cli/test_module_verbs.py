@@ -132,7 +132,6 @@ def test_the_pytest_plugin_runs_kernels(tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_results_of_other_modules_are_not_continued(tmp_path: Path, refsim) -> None:
-    """`golden verify --results` and `sweep --db` know the modules by their bytes, not by the name of the folder."""
     folder = tmp_path / "modules"
     shutil.copytree(MODULES, folder)
     verify = f"golden verify q8ta_relu/1 -x spv:{folder} --workers 1 --results {tmp_path}/r.jsonl"

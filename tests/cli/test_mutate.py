@@ -12,13 +12,8 @@ from mutants.seeded import ALL
 import refsim as package
 
 CHEAP = ("cpu-N7-add", "cpu-N5-relu")
-NOTHING = Mutant(
-    "test-nothing",
-    "N5",
-    UNARY.name,
-    ("relu bound",),
-    (edit("refsim/exec/emulated.py", '    name = "cpu:emulated"', '    name = str("cpu:emulated")'),),
-)
+SAME = edit("refsim/exec/emulated.py", '    name = "cpu:emulated"', '    name = str("cpu:emulated")')
+NOTHING = Mutant("test-nothing", "N5", UNARY.name, ("relu bound",), (SAME,))
 
 
 @pytest.fixture
@@ -63,9 +58,7 @@ def test_list(refsim) -> None:
 
 
 @pytest.mark.long
-def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(
-    refsim, monkeypatch: pytest.MonkeyPatch, survivor: str
-) -> None:
+def test_what_cannot_run_here_is_left_out_aloud_unless_it_was_asked_for(refsim, monkeypatch) -> None:
     only = {name: ALL[name] for name in ("cpu-N7-add", "gpu-N7-add")}
     monkeypatch.setattr(verb, "ALL", only)
     monkeypatch.setattr(run, "missing", lambda place: "no device" if place == "gpu" else None)
@@ -102,9 +95,7 @@ def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     assert "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
 
 
-def test_an_installed_package_says_that_it_needs_a_checkout(
-    refsim, monkeypatch: pytest.MonkeyPatch, tmp_path
-) -> None:
+def test_an_installed_package_says_that_it_needs_a_checkout(refsim, monkeypatch, tmp_path) -> None:
     monkeypatch.setattr(package, "__file__", str(tmp_path / "refsim" / "__init__.py"))
     refsim("mutate --list").refused("needs a checkout of the sources")
     assert refsim("mutate --help").status == 0

@@ -93,7 +93,6 @@ def test_so_it_is_for_kernels_of_another_package(monkeypatch: pytest.MonkeyPatch
      (Limited("too large"), False)],
 )  # fmt: skip
 def test_what_an_executor_runs(executor: Executor, runs: bool) -> None:
-    """Of others' kernels, what they run themselves."""
     assert executor.runs(open_case(f"{UNARY.name}/0003").bound.call) is runs
 
 

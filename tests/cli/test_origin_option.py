@@ -35,7 +35,6 @@ def test_a_column(refsim, monkeypatch: pytest.MonkeyPatch, verb: tuple[str, ...]
 
 
 def test_a_record_that_is_not_there_is_one_of_its_kind(refsim) -> None:
-    """net.pte, which is as near, is none."""
     done = refsim(f"inspect {FILE} --origin {NET}/net.pt")
     done.refused(f"got no such file; did you mean {NET / 'net.pt2'}?")
     refsim(f"inspect {FILE} --origin {NET}/net.etrecor").refused(f"did you mean {NET / 'net.etrecord'}?")
@@ -75,9 +74,8 @@ def test_modules_are_groups_in_model_explorer(refsim, tmp_path: Path) -> None:
     (graph,) = json.loads((tmp_path / "g.json").read_text())["graphs"]
     node = next(node for node in graph["nodes"] if node["id"] == VALUE)
     assert node["namespace"] == "delegate 0/first/wide"
-    assert {"key": "made by", "value": "first.wide (Conv2d)\nnet.py:15 in forward: y = self.wide(y)"} in node[
-        "attrs"
-    ]
+    made = "first.wide (Conv2d)\nnet.py:15 in forward: y = self.wide(y)"
+    assert {"key": "made by", "value": made} in node["attrs"]
 
 
 def test_the_record_of_another_program(refsim, models: Path) -> None:

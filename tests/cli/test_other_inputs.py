@@ -65,7 +65,6 @@ def test_only_a_seed_that_draws_those_inputs_is_proposed(model: Path, refsim) ->
 
 @pytest.mark.long
 def test_bisect_finds_the_inputs_of_the_run(model: Path, refsim) -> None:
-    """Buffers that do not say of which inputs they are, and the float input is none of them."""
     unsaid()
     line = f"bisect {model} --random 2 --actual dump"
     done = refsim(line)
@@ -103,7 +102,6 @@ def test_a_buffer_that_nobody_wrote_is_no_doubt_about_inputs(model: Path, refsim
 
 
 def test_inputs_that_were_not_dumped_are_said_to_be_given(model: Path, refsim) -> None:
-    """One wrong element does not look like other inputs; the report says on what the operator was computed."""
     flip("dump/delegate0_v17.bin")
     done = refsim(f"bisect {model} --random 1 --actual dump")
     given = "inputs that were not all dumped, taken from your run"
@@ -114,7 +112,6 @@ def test_inputs_that_were_not_dumped_are_said_to_be_given(model: Path, refsim) -
 
 @pytest.mark.long
 def test_replay_reads_what_the_sidecar_says(models: Path, tmp_path: Path, refsim, monkeypatch) -> None:
-    """Of another value of the same size it compares nothing; of another run it says so, if bytes differ."""
     monkeypatch.chdir(tmp_path)
     model = models / "refine_seg.pte"
     assert refsim(f"run {model} --random 1 --dump . dump").status == 0
@@ -142,7 +139,6 @@ def test_replay_reads_what_the_sidecar_says(models: Path, tmp_path: Path, refsim
 
 
 def test_run_says_that_the_inputs_may_be_others(mixed: str, models: Path, refsim) -> None:
-    """The dump does not say of which inputs it is; with the inputs that it is of there is nothing to say."""
     golden = f"--golden {models}/mixed_ops.dump.zip"
     done = refsim(f"run {models}/mixed_ops.pte --random 0 {golden}")
     said = "node 0 q8ta_quantize differs: it is wrong, or had other inputs"

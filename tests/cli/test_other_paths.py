@@ -96,7 +96,6 @@ def test_replay_of_a_triage_s_folder_names_the_cases(refsim, head: str, found: P
 
 @VERBS
 def test_outputs_of_a_device_are_no_dump(verb, option, refsim, head: str, phone: Path) -> None:
-    """triage and collect are named; what they print can be run."""
     done = refsim(f"{verb} {head} {option} {phone}")
     done.refused("outputs of a run, and no dump")
     judged, collected = (filled(words, head) for words in done.hints)
@@ -106,7 +105,6 @@ def test_outputs_of_a_device_are_no_dump(verb, option, refsim, head: str, phone:
 
 
 def test_outputs_of_a_device_that_hold_no_such_buffer(refsim, head: str, found: Path, phone: Path) -> None:
-    """The one array that fits is judged; without one, triage and collect are named, which read all of them."""
     case = found / "cases" / "delegate0_v28"
     for line in (f"replay {case} --actual {phone}", f"diff {case}/out.bin {phone}"):
         done = refsim(line)
@@ -189,7 +187,6 @@ def test_outputs_of_a_file_that_exposes_another_value_are_found_out(refsim, head
 
 @VERBS
 def test_what_lies_one_step_away_is_named(verb, option, refsim, head: str, dump: Path) -> None:
-    """The folder above a dump, also with a case beside it; and a slip in that folder's name, or in the dump's."""
     line = f"{verb} {head} {option}"
     assert refsim(f"extract {head} -n delegate0_v20 -o case").status == 0
     shutil.copytree(dump, "runs/frame")

@@ -1,4 +1,4 @@
-"""refsim pack and unpack: the bytes that PackedBuffer gives, and back; sidecars, and refusals that write nothing."""
+"""refsim pack, unpack and locate: the bytes that PackedBuffer gives, and back; where each lies; nothing half done."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
+from refsim.core.locate import at_byte, at_index
+from refsim.core.tensor import TensorDesc
 
 ARRAY = np.arange(1 * 6 * 3 * 5, dtype=np.int8).reshape(1, 6, 3, 5)
 
@@ -22,7 +24,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("layout", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
 def test_bytes_are_those_of_the_layout_and_unpack_undoes_pack(layout, refsim) -> None:
-    """A float array has no padding to be filled. The inverse has shape and layout from a sidecar or from options."""
     padding = dict(lane=-7, word=9) if layout.packed_int8 else {}
     array = ARRAY if layout.packed_int8 else ARRAY.astype(np.float32)
     np.save("a.npy", array)
@@ -48,7 +49,6 @@ def test_fortran_order_is_the_same_array(refsim) -> None:
 
 
 def test_an_array_of_an_npz_is_taken(refsim) -> None:
-    """What `refsim run -o` writes: the only array, or the one that is named."""
     np.savez("one.npz", out0=ARRAY)
     np.savez("two.npz", out0=ARRAY.astype(np.float32), out1=ARRAY)
     for number, given in enumerate(("one.npz", "one.npz --array out0", "two.npz --array out1")):
@@ -105,3 +105,46 @@ def test_a_sidecar_that_says_something_else_is_an_error(refsim) -> None:
     refsim("unpack a.bin -o c.npy").refused("not a sidecar")
     Path("a.json").write_text("notes of somebody else")
     assert refsim("unpack a.bin -l 4C -s 1,6,2,8 -o c.npy").status == 0
+
+
+SHAPES = [(3,), (6, 5), (5, 3, 6), (2, 6, 3, 5), (2, 1, 3, 5, 2, 3)]
+
+
+@pytest.mark.parametrize("layout", (*INT8_LAYOUTS, *FLOAT_LAYOUTS), ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_byte_both_ways(layout, shape: tuple[int, ...]) -> None:
+    desc = TensorDesc(shape, layout)
+    step = 1 if desc.is_int8 else 4
+    kinds = byte_kinds(desc) if desc.is_int8 else np.zeros(desc.nbytes, np.uint8)
+    places = offsets(desc).reshape(shape) * step
+    seen = set()
+    for byte in range(0, desc.nbytes, step):
+        place = at_byte(desc, byte)
+        assert place.kind == kinds[byte] and place.byte == byte and place.word == byte // 4
+        assert place.block * layout.block_numel + place.intra == byte // step
+        if place.kind is ByteKind.VALUE:
+            assert places[place.index] == byte
+            assert at_index(desc, place.index) == place
+            seen.add(place.index)
+        else:
+            beyond = [i >= s for i, s in zip(place.index[-len(shape) :], shape, strict=True)]
+            assert any(beyond) or len(place.index) > len(shape)
+    assert len(seen) == desc.numel
+
+
+def test_text_and_json_say_the_same(refsim) -> None:
+    text = refsim("locate -l 4W4C -s 1,6,3,5 --byte 29")
+    assert text.status == 0
+    found = {line[:16].strip(): line[16:] for line in text.out.splitlines()}
+    assert found["index"] == "0,5,0,3" and found["kind"] == "value" and found["word"] == "7"
+    facts = refsim("locate -l 4W4C -s 1,6,3,5 --index 0,5,0,3 --json").json
+    assert facts["byte"] == 29 and facts["lane"] == 1 and facts["block"] == 1
+    assert facts["place_in_block"] == 13
+    assert facts["kind"] == "value" and facts["bytes"] == 192 and facts["layout"] == "PACKED_INT8_4W4C"
+
+
+def test_padding_is_named(refsim) -> None:
+    def kind(byte: int) -> str:
+        return refsim(f"locate -l 4W4C -s 1,6,3,5 --byte {byte} --json").json["kind"]
+
+    assert [kind(b) for b in (0, 16, 18, 36)] == ["value", "value", "lane padding", "word padding"]

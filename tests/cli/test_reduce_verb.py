@@ -26,11 +26,8 @@ def test_the_smallest_program_that_fails_is_written(refsim, models: Path, tmp_pa
     out = tmp_path / "small.pte"
     done = refsim(f"reduce {models}/mixed_ops.pte -o {out} --json --", *ADDS)
     assert done.status == 0
-    assert [node.operator for _, node in load(out).nodes()] == [
-        "q8ta_quantize",
-        "q8ta_add",
-        "q8ta_dequantize",
-    ]
+    left = [node.operator for _, node in load(out).nodes()]
+    assert left == ["q8ta_quantize", "q8ta_add", "q8ta_dequantize"]
     found = done.json
     assert (found["command_status"], found["operators_before"], found["operators"]) == (7, 15, 3)
     assert found["ended"] and not found["shares"]
@@ -55,7 +52,6 @@ def test_nothing_is_written_where_no_smaller_program_fails(refsim, models: Path,
 
 @pytest.mark.long
 def test_another_failure_is_not_the_one(refsim, models: Path, tmp_path: Path) -> None:
-    """A command that ends with 7 where it adds, and with 9 on every other program."""
     out = tmp_path / "small.pte"
     other = (*ADDS[:2], ADDS[2].replace("sys.exit(7 *", "sys.exit(9 - 2 *"))
     assert refsim(f"reduce {models}/mixed_ops.pte -o {out} --", *other).status == 0
@@ -65,17 +61,8 @@ def test_another_failure_is_not_the_one(refsim, models: Path, tmp_path: Path) ->
 @pytest.mark.long
 def test_interrupted_it_keeps_the_smallest_so_far(models: Path, tmp_path: Path) -> None:
     out = tmp_path / "small.pte"
-    words = [
-        sys.executable,
-        "-m",
-        "refsim.cli",
-        "reduce",
-        str(models / "refine_seg.pte"),
-        "-o",
-        str(out),
-        "--",
-        *ADDS,
-    ]
+    line = f"reduce {models}/refine_seg.pte -o {out} --"
+    words = [sys.executable, "-m", "refsim.cli", *line.split(), *ADDS]
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     end = time.monotonic() + 100
     while not out.exists() and time.monotonic() < end and run.poll() is None:

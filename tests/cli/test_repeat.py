@@ -72,7 +72,6 @@ def test_the_same_as_json(flaky, refsim) -> None:
 
 
 def test_an_output_that_no_delegate_gives(refsim, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The delegates repeat themselves, and what stands behind them does not."""
     honest, calls = Model.run, [0]
 
     def run(self, *arguments):

@@ -60,7 +60,6 @@ def test_extract_makes_a_case_that_replays(mixed: str, refsim) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("way", ["words", "constants"])
 def test_each_call_runs_alone_on_a_runtime(way: str, mixed: str, models: Path, refsim) -> None:
-    """On the simulated runtime each call gives the recorded words, from the words that it got in the model."""
     for name in Recorded(models / "mixed_ops.dump.zip").entries:
         folder = Path(name)
         assert refsim(f"extract {mixed} -n {name} -o {name} --pte {way}").status == 0
@@ -144,7 +143,6 @@ def test_a_right_run_is_the_same(mixed: str, models: Path, refsim) -> None:
 
 
 def test_the_guilty_operator_is_told_from_its_victims(mixed: str, wrong_relu: None, refsim) -> None:
-    """Relu is wrong; what follows is right on what it was handed."""
     assert refsim(f"run {mixed} -x cpu:emulated --dump . dump").status == 0
     done = refsim(f"bisect {mixed} --actual dump --json")
     assert done.status == 1 and done.json["first"] == RELU and done.json["wrong"] == [RELU]

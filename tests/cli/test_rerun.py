@@ -39,7 +39,6 @@ def test_the_table_has_every_verb_that_makes_something_new() -> None:
 
 @pytest.mark.parametrize("verb", MAKING)
 def test_what_a_verb_made_gets_a_free_name(verb: str, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
-    """Each is run, then as its line says, then as that one's line says; nothing that was there changes."""
     monkeypatch.chdir(tmp_path)
     words = MAKING[verb].replace("OUT", "made").split()
     first = "made.sqlite" if verb == "sweep" else "made"
@@ -102,7 +101,6 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", DIFFERENT)
 def test_the_printed_line_runs(name: str, desk: Path, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
-    """Twice, with the same status and the same verdict."""
     shutil.copytree(desk, tmp_path / "desk")
     monkeypatch.chdir(tmp_path / "desk")
     done = refsim(*DIFFERENT[name].split())

@@ -92,7 +92,6 @@ def test_triage_and_its_pages(two: None, refsim, models: Path) -> None:
 
 
 def test_a_table_of_kernels(two: None, capsys: pytest.CaptureFixture[str]) -> None:
-    """What verify, check, shaders and triage end with: each cause with its cases, and what tells two apart."""
     first, second = (Cause(one.name, one.detail, 9, 9, 0) for one in TWO.causes)
     lucky = replace(first, name="luck")
     found = {f"{UNARY.name}/0000": (first, second), "x": (first, second, lucky)}

@@ -1,17 +1,21 @@
-"""refsim run: statuses, JSON, dumps, comparison, and what bad input leaves behind."""
+"""refsim run and demo: statuses, JSON, dumps, comparison, and what bad input leaves behind."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 from saved import arrays, flip
 
+from refsim.cli import demo
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.plan import CpuPlan
@@ -43,7 +47,6 @@ def test_table_names_the_kernels_and_the_verdict(refsim) -> None:
 
 
 def test_dump_is_read_back_and_a_changed_byte_is_found(tmp_path: Path, refsim) -> None:
-    """Chosen by the operators of the table, by a name, and by a pattern."""
     output = tmp_path / "o.npz"
     assert refsim(f"{RUN} --dump q8ta_(add|relu) {tmp_path}/dump -o {output}").status == 0
     assert sorted(Recorded(tmp_path / "dump").entries) == ["delegate0_v55", "delegate0_v66"]
@@ -89,7 +92,8 @@ def test_no_colour_and_no_traceback_into_a_pipe(tmp_path: Path) -> None:
         return subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, env=named, check=False)
 
     done = ran(MIXED)
-    assert done.returncode == 0 and b"\x1b" not in done.stdout and done.stderr == b""
+    said = re.sub(rb"refsim: [^\n]*, \d+ s\n", b"", done.stderr)  # progress, on a busy machine
+    assert done.returncode == 0 and b"\x1b" not in done.stdout and said == b""
     assert not [line for line in done.stdout.splitlines() if line.endswith(b" ")]
     truncated = tmp_path / "half.pte"
     truncated.write_bytes(Path(MIXED).read_bytes()[:20000])
@@ -199,3 +203,34 @@ def test_plans_are_run_as_users_run_them_too(wrong: bool, refsim, tmp_path: Path
     assert refsim(f"run {given} --json").json["unwatched"] == {}
     assert ("DIFFERENT bits in out0" in refsim(golden).out) == wrong
     assert refsim("demo linear_head").status == int(wrong)
+
+
+def test_all_bundled_models_match(refsim) -> None:
+    done = refsim("demo --json")
+    assert done.status == 0 and done.json["same"] is True
+    by_name = {m["model"]: m for m in done.json["models"]}
+    buffers = dict(linear_head=4, linear_head_gemv=4, mixed_ops=12, mobilenet_v2_035_96=99, refine_seg=29)
+    assert {name: m["buffers"] for name, m in by_name.items()} == buffers
+    assert not any(m["different"] for m in by_name.values())
+
+
+def test_a_changed_recording_is_noticed(refsim, models: Path, tmp_path: Path, monkeypatch) -> None:
+    for name in ("linear_head.pte", "linear_head.io.npz"):
+        shutil.copy(models / name, tmp_path)
+    with (
+        zipfile.ZipFile(models / "linear_head.dump.zip") as source,
+        zipfile.ZipFile(tmp_path / "linear_head.dump.zip", "w") as target,
+    ):
+        for name in source.namelist():
+            content = source.read(name)
+            changed = bytes([content[0] ^ 1]) + content[1:]
+            target.writestr(name, content if name.endswith(".json") else changed)
+    monkeypatch.setattr(demo, "FOLDERS", (tmp_path,))
+    done = refsim("demo linear_head")
+    assert done.status == 1 and "different 1 of" in done.out
+    assert done.err == "rerun: refsim demo linear_head\n"
+
+
+def test_nothing_bundled_is_said(refsim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "FOLDERS", (tmp_path,))
+    refsim("demo").refused("no bundled models")

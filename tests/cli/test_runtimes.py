@@ -104,7 +104,6 @@ def test_triage_of_values_from_the_runtime(files: Path, given: str, refsim) -> N
 
 
 def test_a_smaller_shape_gives_what_the_runtime_leaves(tmp_path: Path, refsim) -> None:
-    """Two images for a program of four: all four come out, the last two of zeros or of the run before."""
     file, rng = DATA / "dynamic" / "batch_conv.pte", np.random.default_rng(0)
     for count in (4, 2):
         np.savez(tmp_path / f"{count}.npz", in0=rng.uniform(-1, 1, (count, 8, 8, 8)).astype(np.float32))

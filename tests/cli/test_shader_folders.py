@@ -1,8 +1,9 @@
-"""refsim shaders: folders of modules, right ones and wrong ones, and what it says of them."""
+"""refsim shaders: folders of modules, right ones and wrong ones, what it says of them, and what repairs them."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import shutil
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from modules import build, example
+from modules import build, example, own
 from modules.build import put
 from modules.example import BINARY
 from modules.hidden import HIDDEN
@@ -19,6 +20,7 @@ from modules.test_modules_build import needs_tools
 from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.modules import watch as verifying
+from refsim.modules.repair.search import refused, tool
 from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"
@@ -31,7 +33,6 @@ RELU, CONV = "q8ta_relu_buffer", "q8ta_conv2d_float"
 
 
 def test_right_modules(folder: Path, refsim) -> None:
-    """The verdict comes first; the modules come last, one by one if that is asked for."""
     line = f"shaders {folder} q8ta_relu --count 4"
     done = refsim(line)
     assert done.status == 0 and done.err == ""
@@ -59,7 +60,6 @@ def test_a_file_that_is_cut_off_says_so(folder: Path, refsim) -> None:
 
 
 def test_the_help_lists_the_operators_that_the_verb_takes(folder: Path, refsim) -> None:
-    """Of every other operator the verb says that it needs a table."""
     listed = " ".join(refsim("shaders --help").out.split()).partition("OPERATORS: ")[2]
     names = listed.partition("; and those of a table")[0].split(", ")
     assert names == inventory.operators() and "q8ta_relu" in names and len(names) < len(OPS)
@@ -97,7 +97,6 @@ def test_known_defects_are_named_and_no_failure(folder: Path, refsim) -> None:
 
 @pytest.mark.long
 def test_the_runtime_says_which_defects_are_known(folder: Path, tmp_path: Path, refsim) -> None:
-    """A release has this one still; a description of one's own that ends it makes it a failure."""
     asked = f"shaders {folder} q8ta_add --count 12 --json --runtime"
     assert refsim(f"{asked} main").json["known"]["alpha"]["cases"] >= 5
     (tmp_path / "mine.json").write_text('{"of": "main", "behaviour": {"ended": ["alpha:q8ta_add"]}}')
@@ -196,7 +195,6 @@ def test_no_count_of_cases_is_above_its_total(folder: Path, refsim, monkeypatch:
 
 
 def test_a_module_that_cannot_be_read_is_what_the_line_is_about(tmp_path: Path, refsim) -> None:
-    """One line, with one thing found and one needed."""
     (tmp_path / f"{RELU}.spv").write_bytes(b"")
     said = f"{RELU}.spv: not SPIR-V; got 0 bytes, need "
     alone = refsim(f"shaders {tmp_path}")
@@ -262,7 +260,6 @@ def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
 @pytest.mark.long
 @pytest.mark.search(2)
 def test_what_was_compiled_last_is_what_the_first_word_is_about(folder: Path, refsim) -> None:
-    """Its own line comes before the table of all; a wrong case is told before its causes."""
     for path in folder.glob("*.spv"):
         age = 1 + (path.stem == "q8ta_add_buffer")
         os.utime(path, (age, age))
@@ -351,3 +348,47 @@ def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refs
     assert " ran, but: write out of bounds: " in done.out
     # what lies inside is explained or said to be right: that depends on the order in which invocations ran
     assert (" bytes differ\n" in done.out) != ("  the bytes of its output are right\n" in done.out)
+
+
+REPAIRABLE = example.EXAMPLES["repairable"]
+
+
+@pytest.mark.long
+def test_the_change_is_named_and_the_patch_is_right(folder: Path, refsim, tmp_path: Path) -> None:
+    put(folder, REPAIRABLE.module, example.binary("repairable"))
+    patch = tmp_path / "fixed.spv"
+    done = refsim(f"shaders {folder} {REPAIRABLE.op} --count 8 --repair --patch {patch} --json")
+    assert done.status == 1
+    (found,) = json.loads(done.out)["repair"]
+    assert found["operator"] == REPAIRABLE.op and found["modules"] == [REPAIRABLE.module]
+    assert {(row["place"].rpartition(":")[0], row["wrong"]) for row in found["repairs"]} == {
+        (REPAIRABLE.file, None)
+    }
+    first = found["repairs"][0]
+    assert first["source"].startswith("for (uint k4") and first["cases"] > 8 and first["copies"] == 1
+    assert tool() is None or refused(patch.read_bytes()) is None
+    put(folder, REPAIRABLE.module, patch)
+    done = refsim(f"shaders {folder} {REPAIRABLE.op} --count 8")
+    assert done.status == 0, done.out
+
+
+@pytest.mark.long
+def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
+    """The one bug of the other example takes more than one edit."""
+    put(folder, example.BUG.module, example.BINARY)
+    done = refsim(f"shaders {folder} {example.BUG.op} --count 8 --repair --seconds 1")
+    assert done.status == 1 and "no repair: none of the single edits" in done.out
+    assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
+
+
+@pytest.mark.long
+def test_kernels_of_a_description(refsim, tmp_path: Path) -> None:
+    """The wrong twin takes the zero point of the other input (tests/modules/own)."""
+    page = tmp_path / "page.html"
+    wrong = Path(own.__file__).parent / "wrong"
+    done = refsim(f"shaders {wrong} q8ta_add --repair --json --html {page}")
+    assert done.status == 1
+    (found,) = json.loads(done.out)["repair"]
+    first = found["repairs"][0]
+    assert first["place"].startswith("sum.comp:") and first["change"] == "b_zp in place of a_zp", found
+    assert "b_zp in place of a_zp" in page.read_text()

@@ -45,7 +45,6 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def test_seeded_bugs_are_found_and_nearly_all_are_named(
     folder: Path, compiled: dict[str, bytes], refsim
 ) -> None:
-    """Each is met among the first words of a verdict or in a recording, and the first cause is true of it."""
     unnamed, late = [], []
     for bug in SOME:
         put(folder, bug.module, compiled[bug.id])
@@ -156,7 +155,6 @@ def test_watch_with_a_module_that_stays_damaged(folder: Path, compiled: dict[str
 
 @pytest.mark.long
 def test_watch_searches_for_a_repair(folder: Path) -> None:
-    """The verdict on a wrong save has the repair; the next save is judged anew."""
     bug = example.EXAMPLES["repairable"]
     with Watching(folder, bug.op, "--count", "4", "--repair", "--json") as watching:
         watching.until('"stage": "all"')

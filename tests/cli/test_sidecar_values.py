@@ -70,7 +70,6 @@ def test_bisect_explains_an_operator_that_is_right_but_not_for_its_dumped_inputs
 
 
 def test_diff_says_what_the_sidecars_of_two_buffers_tell(dump: Path, refsim, head: str) -> None:
-    """Of two runs where bytes differ, of two values always."""
     assert refsim(f"run {head.split()[0]} --random 3 --dump . other").status == 0
     one, other, next_one = buffer("v20"), buffer("v20", "other"), buffer("v24")
     line = (

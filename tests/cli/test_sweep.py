@@ -204,7 +204,6 @@ def test_an_interrupted_sweep_goes_on(refsim, monkeypatch, tmp_path: Path) -> No
 
 
 def test_where_nothing_was_compared_the_reason_is_the_error(refsim, monkeypatch) -> None:
-    """Where only the numerics are refused, the profile is named."""
     with monkeypatch.context() as patch:
         patch.setattr(EmulatedExecutor, "supports", lambda self, launch: "not today")
         refsim(f"sweep {UNARY.name} -n 3 -x cpu:emulated --workers 0").refused("not today")

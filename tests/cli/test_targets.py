@@ -142,7 +142,6 @@ def test_the_target_brings_its_profile(grouped: Path, tmp_path: Path, refsim) ->
 
 @pytest.mark.long
 def test_an_exposed_file_says_for_which_target_it_is(grouped: Path, tmp_path: Path, refsim) -> None:
-    """The outputs of a Mali: triage finds the target by the bytes, or takes it from expose, as collect does."""
     (x,) = load(grouped).random_inputs(1)
     for options in ((), ("--target", "mali")):
         exposed = tmp_path / f"{len(options)}.pte"

@@ -68,7 +68,6 @@ def test_a_wrong_run_and_its_reproducer(refsim, given: str, models: Path) -> Non
 
 @pytest.mark.long
 def test_an_operator_whose_inputs_are_not_exposed(refsim, given: str, models: Path) -> None:
-    """It is said to be compared with the exact run, no case of it is promised, and the fix that is named gives one."""
     right = dict(np.load(f"{RAW}.npz"))
     bad = right["out3"].copy()  # of node 2
     bad.view(np.uint8)[0] ^= 0x7F

@@ -19,13 +19,14 @@ from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 
 DATA = Path(__file__).parents[1] / "data"
+NAME = f"wgsl:{RIGHT}@{INDEX}"
 WEBGPU = "--random 0 --runtime webgpu"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _device() -> None:
     with needs_device():
-        executor_named(f"wgsl:{RIGHT}@{INDEX}").close()
+        executor_named(NAME).close()
 
 
 @pytest.fixture
@@ -45,33 +46,25 @@ def wrong(tmp_path: Path) -> str:
 
 @pytest.mark.long
 def test_run_says_which_kernels_ran_in_one_step(file: Path, refsim) -> None:
-    name = f"wgsl:{RIGHT}@{INDEX}"
-    found = refsim(f"run {file} {WEBGPU} -x {name} --json").json
-    assert {row["sources"][name]["whose"] for row in found["nodes"]} == {"yours"}
-    assert len({tuple(row["steps"][name]) for row in found["nodes"]}) == 1
+    found = refsim(f"run {file} {WEBGPU} -x {NAME} --json").json
+    assert {row["sources"][NAME]["whose"] for row in found["nodes"]} == {"yours"}
+    assert len({tuple(row["steps"][NAME]) for row in found["nodes"]}) == 1
 
 
 @pytest.mark.long
-def test_compare_names_the_cause(file: Path, wrong: str, refsim) -> None:
-    done = refsim(f"compare {file} {WEBGPU} -x cpu -x {wrong}")
-    assert done.status == 1
-    assert "1. another tensor's quantization: " in done.out
-    assert refsim(f"compare {file} {WEBGPU} -x cpu -x wgsl:{RIGHT}@{INDEX}").status == 0
-
-
-@pytest.mark.long
-def test_bisect_names_operator_and_cause(file: Path, wrong: str, refsim) -> None:
-    done = refsim(f"bisect {file} {WEBGPU} -x {wrong}")
-    assert done.status == 1
+def test_verbs_name_operator_and_cause(file: Path, wrong: str, refsim) -> None:
+    for line in ("compare {} {} -x cpu -x {}", "bisect {} {} -x {}"):
+        done = refsim(line.format(file, WEBGPU, wrong))
+        assert done.status == 1 and "1. another tensor's quantization: " in done.out
     assert "q8ta_add" in next(line for line in done.out.splitlines() if line.startswith("wrong:"))
-    assert "1. another tensor's quantization: " in done.out
+    assert refsim(f"compare {file} {WEBGPU} -x cpu -x {NAME}").status == 0
 
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize("op", ["q8ta_add", "q8ta_quantize", "q8ta_conv2d_dw"])
 def test_the_corpus_asks_for_the_bits_of_flat_kernels(op: str) -> None:
     """They are other ones than those of packed kernels, for some ties."""
-    with executor_named(f"wgsl:{RIGHT}@{INDEX}") as executor:
+    with executor_named(NAME) as executor:
         for number in range(40):
             bound = bind(case(op, number))
             expected = bound.call.expected(bound.inputs)

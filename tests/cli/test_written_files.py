@@ -272,7 +272,6 @@ def test_what_is_only_near_is_replaced(copies: dict[str, Path], refsim) -> None:
 @pytest.mark.parametrize("line", ["replay q8ta_relu/1", "diff a.bin a.bin -l 4W4C -s 1,6,2,6",
                                   "repeat {}/linear_head.pte --random 0 -n 2 -x cpu"])  # fmt: skip
 def test_a_page_that_was_not_written_is_named_too(line: str, scratch: Path, models: Path, refsim) -> None:
-    """A page shows differences."""
     done = refsim(f"{line.format(models)} --html page.html")
     assert done.status == 0 and not Path("page.html").exists()
     assert "did not write page.html: there is no difference to show" in done.out.splitlines()

@@ -356,7 +356,6 @@ def test_buffers_that_are_no_value_of_the_file_are_named(desk: Path, tmp_path: P
 
 
 def test_a_buffer_of_a_case_needs_no_layout(desk: Path, tmp_path: Path, refsim: Callable) -> None:
-    """The case.json beside it has layout and shape, also where triage puts what a device made of it."""
     case = Path(shutil.copytree("case", tmp_path / "case"))
     shutil.copy(case / "out.bin", case / "actual.bin")
     for name in ("out", "actual"):
@@ -394,7 +393,6 @@ def test_a_triage_with_other_inputs_says_so(refsim: Callable, models: Path, tmp_
 
 
 def test_a_missing_kp_has_one_wording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """In `devices`, where the driver lists them all the same, and where a verb wants to run on one."""
     from refsim.cli import devices
 
     found = importlib.util.find_spec

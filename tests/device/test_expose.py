@@ -133,7 +133,6 @@ def test_chunks_hold_all_values_between_them(name: str, runs) -> None:
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_source_is_in_the_file(name: str, mode: str, tmp_path: Path) -> None:
-    """Taking away what was appended gives back operators, values and outputs."""
     path = tmp_path / "exposed.pte"
     write(path, expose(PROGRAMS[name], MODES[mode], name=str(path)))
     pte, manifest = m.read(path)
@@ -385,7 +384,6 @@ def test_an_alias_that_nothing_waits_for_is_a_hazard() -> None:
 
 
 def test_a_delegate_that_is_never_called(tmp_path: Path) -> None:
-    """A damaged plan: its values go nowhere."""
     graph, x = Graph(), T((1, 4))
     graph.call("aten.relu.default", x, x.but())
     pte = read_pte(program(graph))

@@ -28,7 +28,6 @@ X = np.arange(24, dtype=np.float32).reshape(1, 2, 3, 4)
 
 
 def test_a_run_of_the_runtime() -> None:
-    """What torch computes, at the instructions that computed it."""
     read = read_etdump(DATA / "runtime.etdp", DATA / "runtime.bin")
     assert [run.name for run in read.dump.runs] == ["Default", "Execute"]
     (run,) = read.executions()
@@ -61,7 +60,6 @@ def written(path: Path, content: EtDump, with_size: bool = True) -> Path:
 @pytest.mark.parametrize("with_size", [True, False])
 @pytest.mark.parametrize("axes", [(0, 1, 2, 3), (0, 2, 3, 1), (3, 1, 0, 2)])
 def test_strides(tmp_path: Path, axes: tuple[int, ...], with_size: bool) -> None:
-    """The dims of a tensor may lie in any order."""
     laid = np.ascontiguousarray(X.transpose(axes))
     back = laid.transpose(np.argsort(axes))
     strides = tuple(step // 4 for step in back.strides)

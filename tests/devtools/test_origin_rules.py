@@ -138,6 +138,9 @@ RULES: dict[str, tuple[ExportedProgram, Graph, dict[int, str]]] = {
     "a chain, by its end": (
         program("a = tanh x", "b = sin a", "c = cos b"), delegate("1 = lib 0"), {0: "a b c"},
     ),
+    "a chain whose first makes several values": (
+        program("y mean rstd = norm x", "z = tanh y"), delegate("1 = lib 0"), {0: "y z"},
+    ),
     "a chain ends where its value is read twice": (
         program("a = tanh x", "b = sin a", "c = cos b", "d = tan b"), delegate("1 = lib 0", "2 = cos 1"),
         {0: "a b", 1: "c"},

@@ -5,17 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from refsim.core.layout import WIDTH_PACKED
 from refsim.devtools.origins import origins
 from refsim.devtools.program import ExportedProgram
 from refsim.devtools.record import read_exported
 from refsim.exec.model import load
-from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.origin import ExportedNode, Origin
-from refsim.ops.base.target import Target
+from refsim.graph.origin import Origin
 
 DATA = Path(__file__).parents[1] / "data"
 NET = DATA / "devtools"
@@ -63,18 +59,10 @@ def test_by_dataflow_alone(record: str) -> None:
     assert lines(origins(load(NET / "net.pte").graphs, alike)) == LINES
 
 
-def test_variants_of_an_operator() -> None:
-    """Code that works in place is found as well: the exporter makes it functional."""
-    program = read_exported(NET / "net.pt2").program
-    found = [replace(node, target=node.target.replace("tanh.", "tanh_.")) for node in program.nodes]
-    assert lines(origins(load(NET / "net.pte").graphs, replace(program, nodes=tuple(found)))) == LINES
-
-
 def requantized(program: ExportedProgram, number: int) -> ExportedProgram:
     """The program with another scale in every quantize and dequantize of one value."""
-    old = [node for node in program.nodes if node.target.endswith("quantize_per_tensor.default")][
-        number
-    ].numbers
+    quantizes = [node for node in program.nodes if node.target.endswith("quantize_per_tensor.default")]
+    old = quantizes[number].numbers
     nodes = [
         replace(node, numbers={**node.numbers, "scale": 3.25}) if node.numbers == old else node
         for node in program.nodes
@@ -92,7 +80,6 @@ def test_of_another_program_nothing_wrong_is_said(number: int) -> None:
 
 
 def test_modules_without_lines() -> None:
-    """Programs whose traces were not stored still say the module."""
     model = load(DATA / "models" / "refine_seg.pte")
     found = origins(model.graphs, read_exported(DATA / "models" / "refine_seg.pt2").program)
     assert len(found) == len(list(model.nodes()))
@@ -100,14 +87,3 @@ def test_modules_without_lines() -> None:
         "stem", "res.0.a", "res.0.b", "res.0", "up.0", "out",
     ]  # fmt: skip
     assert found[0, 4].lines() == ["res.0 (Res)"] and str(found[0, 19]) == "aten.add.Tensor"
-
-
-def test_an_operator_of_several_outputs_is_followed_by_the_first() -> None:
-    """One node of a delegate stands for a chain whose first operator also gives what nobody reads."""
-    norm = ExportedNode("aten.native_layer_norm.default", ("x",), ("y", "mean", "rstd"))
-    tanh = ExportedNode("aten.tanh.default", ("y",), ("z",))
-    program = ExportedProgram("program", (norm, tanh), ("x",), dict.fromkeys("xyz", (2, 8)))
-    tensors = {n: Tensor(n, (2, 8), np.dtype(np.float32), WIDTH_PACKED) for n in (0, 1)}
-    node = Node(0, 0, "lib.both.default", (Ref(0),), (1,))
-    graph = Graph("delegate 0", tensors, (node,), (0,), (1,), Target())
-    assert origins({0: graph}, program)[0, 0].nodes == (norm, tanh)

@@ -24,6 +24,7 @@ def written(folder: Path, cases: list[DigestEntry], most: int = programs.MAX_BYT
     return folder
 
 
-def document(capsys: pytest.CaptureFixture[str], *command: str) -> tuple[int, dict[str, Any]]:
-    status = main([*command, "--json"])
+def document(capsys: pytest.CaptureFixture[str], line: str) -> tuple[int, dict[str, Any]]:
+    """The status and the JSON of a command line."""
+    status = main([*line.split(), "--json"])
     return status, json.loads(capsys.readouterr().out)

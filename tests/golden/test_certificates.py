@@ -30,8 +30,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def checking(exported: Path, outputs: Path) -> tuple[str, ...]:
-    return ("golden", "check", "--pte", str(exported / "pte"), "--outputs", str(outputs))
+def checking(exported: Path, outputs: Path) -> str:
+    return f"golden check --pte {exported}/pte --outputs {outputs}"
 
 
 def told(found: certify.Certificate, op: str) -> dict[str, int]:
@@ -39,33 +39,26 @@ def told(found: certify.Certificate, op: str) -> dict[str, int]:
     return {name: count for name, count in found.operators[op].items() if count}
 
 
-def test_a_runtime_that_cannot_load_the_programs_is_refused(
-    exported: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    given = checking(exported, exported / "out")
-    assert main([*given, "--runtime", "webgpu"]) == 2
+def test_a_runtime_that_cannot_load_the_programs_is_refused(exported: Path, capsys) -> None:
+    line = checking(exported, exported / "out").split()
+    assert main([*line, "--runtime", "webgpu"]) == 2
     assert "does not load what golden export writes" in capsys.readouterr().err
-    assert main([*given, "--runtime", "main"]) == 0
+    assert main([*line, "--runtime", "main"]) == 0
 
 
 def test_the_verbs(exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    status, facts = document(
-        capsys, "golden", "export", "q8ta_relu", "--layout", "4C", "--pte", str(tmp_path / "pte")
-    )
+    status, facts = document(capsys, f"golden export q8ta_relu --layout 4C --pte {tmp_path}/pte")
     assert status == 0 and facts["cases"] == len(list(choose(["q8ta_relu"], ["4C"])))
-    given = checking(exported, exported / "out")
-    files = [str(tmp_path / name) for name in ("certificate.json", "certificate.html")]
-    status, facts = document(
-        capsys, *given, "--device", "<b>", "--certificate", files[0], "--certificate", files[1]
-    )
+    line, page = checking(exported, exported / "out"), tmp_path / "certificate"
+    files = f"--certificate {page}.json --certificate {page}.html"
+    status, facts = document(capsys, f"{line} --device <b> {files}")
     assert status == 0 and facts["right"] and facts["cases"] == 2 * FEW
-    stored = json.loads(Path(files[0]).read_text())
+    stored = json.loads(Path(f"{page}.json").read_text())
     assert stored["about"]["device"] == "<b>" and stored["about"]["runtime"].startswith("2026-08: ")
     assert stored["operators"] == facts["operators"]
-    text = Path(files[1]).read_text()
+    text = Path(f"{page}.html").read_text()
     assert "&lt;b&gt;" in text and f"{2 * FEW} cases, all right" in text
-    assert main([*given]) == 0
-    assert "q8ta_relu" in capsys.readouterr().out
+    assert main(line.split()) == 0 and "q8ta_relu" in capsys.readouterr().out
 
 
 def test_runners_of_all_kinds(exported: Path, tmp_path: Path) -> None:
@@ -91,8 +84,7 @@ def test_what_a_run_left_empty_is_missing(
 ) -> None:
     shutil.copy(exported / "out" / "q8ta_relu.npz", tmp_path)
     left(tmp_path / ("q8ta_dequantize" if left is Path.mkdir else "q8ta_dequantize.npz"))
-    given = checking(exported, tmp_path)
-    status, facts = document(capsys, *given)
+    status, facts = document(capsys, checking(exported, tmp_path))
     assert (status, facts["right"]) == (1, False)
     assert facts["operators"]["q8ta_relu"][certify.SAME] == FEW
     assert facts["operators"]["q8ta_dequantize"][certify.MISSING] == FEW
@@ -123,10 +115,7 @@ def test_a_program_with_another_number_of_outputs_stops_no_other(exported: Path,
     assert len(said) == 1 and "another number of outputs" in said.pop()
 
 
-def test_one_output_of_another_size_is_one_failure_among_the_cases(
-    exported: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Among arrays and among raw files: the case is named with the reason, and the others are judged."""
+def test_one_output_of_another_size_is_one_failure_among_the_cases(exported, tmp_path: Path, capsys) -> None:
     out, names = tmp_path / "out", ("q8ta_relu", "q8ta_dequantize")
     out.mkdir()
     arrays = {name: dict(np.load(exported / "out" / f"{name}.npz")) for name in names}
@@ -140,14 +129,13 @@ def test_one_output_of_another_size_is_one_failure_among_the_cases(
     assert not found.right
     assert all(told(found, name) == {certify.SAME: FEW - 1, certify.WRONG: 1} for name in names)
     assert wrong["q8ta_relu"].startswith(f"{out / 'q8ta_relu.npz'}: out1: does not fit; got int32 [")
-    assert wrong["q8ta_dequantize"].startswith(
-        f"{out / 'q8ta_dequantize-1.bin'}: not the size of this output"
-    )
-    given = checking(exported, out)
-    status, facts = document(capsys, *given, "--certificate", str(tmp_path / "page.html"))
+    size = f"{out / 'q8ta_dequantize-1.bin'}: not the size of this output"
+    assert wrong["q8ta_dequantize"].startswith(size)
+    line = checking(exported, out)
+    status, facts = document(capsys, f"{line} --certificate {tmp_path}/page.html")
     assert status == 1 and {row["unfit"] for row in facts["deviations"]} == set(wrong.values())
     text = (tmp_path / "page.html").read_text()
-    assert main([*given]) == 1
+    assert main(line.split()) == 1
     printed = capsys.readouterr().out
     for said in wrong.values():
         assert said in printed and said.partition(";")[0] in text

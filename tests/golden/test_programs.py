@@ -18,6 +18,7 @@ from device.simulated import Runtime
 from exporting import FEW, document, written
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT, copy, environment
+from saved import arrays as save
 
 from refsim.check.finding import Level
 from refsim.check.run import check_bytes
@@ -34,6 +35,7 @@ from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 
 MUTANTS = CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
 
@@ -47,20 +49,12 @@ def chosen() -> dict[str, list[DigestEntry]]:
 
 
 def test_every_operator_with_packed_tensors_that_a_graph_can_name() -> None:
-    packed = {
-        op.name
-        for op in OPS.values()
-        if op.serialized
-        and not op.siblings
-        and any(
-            r.packed_int8 and not a.plain
-            for a in op.args
-            if a.kind in (Kind.INPUT, Kind.OUTPUT)
-            for r in a.layouts
-        )
-    }
-    assert set(exportable()) == packed
-    assert len(packed) >= 14
+    def packs(op: OpSpec) -> bool:
+        args = [arg for arg in op.args if arg.kind in (Kind.INPUT, Kind.OUTPUT) and not arg.plain]
+        return any(row.packed_int8 for arg in args for row in arg.layouts)
+
+    packed = {op.name for op in OPS.values() if op.serialized and not op.siblings and packs(op)}
+    assert set(exportable()) == packed and len(packed) >= 14
 
 
 def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[DigestEntry]]) -> None:
@@ -72,10 +66,8 @@ def test_all_layouts_styles_sizes_and_epilogues(chosen: dict[str, list[DigestEnt
         assert {one.case.poison for one in rows} == {True, False}, op
         for key in ("activation", "bias"):
             values = {one.case.params.get(key, one.case.features.get(key)) for one in rows}
-            assert len(values) == (2 if key in {**rows[0].case.params, **rows[0].case.features} else 1), (
-                op,
-                key,
-            )
+            has = key in {**rows[0].case.params, **rows[0].case.features}
+            assert len(values) == 1 + has, (op, key)
 
 
 def test_the_cases_that_show_seeded_bugs_are_among_them(chosen: dict[str, list[DigestEntry]]) -> None:
@@ -148,21 +140,21 @@ def test_cases_that_the_runtime_does_not_load_are_left_out(
 @pytest.mark.long
 def test_cases_of_another_runtime(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A described runtime decides; WebGPU's takes no words."""
-    given = ["golden", "export", "q8ta_relu", "--layout", "4C", "--size", "small", "--pte"]
-    assert main([*given, str(tmp_path / "a"), "--runtime", "main"]) == 0
-    assert f"golden check --pte {tmp_path / 'a'} --outputs OUTPUTS --runtime main" in capsys.readouterr().out
-    assert main([*given, str(tmp_path / "b"), "--runtime", "webgpu"]) == 2 and not (tmp_path / "b").exists()
+    line = f"golden export q8ta_relu --layout 4C --size small --pte {tmp_path}"
+    assert main(f"{line}/a --runtime main".split()) == 0
+    assert f"golden check --pte {tmp_path}/a --outputs OUTPUTS --runtime main" in capsys.readouterr().out
+    assert main(f"{line}/b --runtime webgpu".split()) == 2 and not (tmp_path / "b").exists()
     assert "the runtime loads none of" in capsys.readouterr().err
 
 
 def test_the_verb_counts_what_it_leaves_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    given = ("golden", "export", "q8ta_pixel_shuffle", "--layout", "4C", "--size", "large")
-    status, facts = document(capsys, *given, "--pte", str(tmp_path / "a"))
+    line = f"golden export q8ta_pixel_shuffle --layout 4C --size large --pte {tmp_path}"
+    status, facts = document(capsys, f"{line}/a")
     left_out = {row["case"] for row in facts["not_exported"]}
     cases = {one.name for one in choose(["q8ta_pixel_shuffle"], ["4C"], Size.LARGE)}
     (file,) = certify.read(tmp_path / "a")
     assert status == 0 and left_out and {entry.name for entry in file.cases} == cases - left_out
-    assert main([*given, "--pte", str(tmp_path / "b")]) == 0
+    assert main(f"{line}/b".split()) == 0
     assert f"not exported: {len(left_out)} cases, pixel-shuffle" in capsys.readouterr().out
 
 
@@ -199,7 +191,7 @@ def judged(
     folder = written(tmp_path / "pte", rows)
     arrays = outputs_of([bind(one.case) for one in rows], change)
     (tmp_path / "out").mkdir()
-    np.savez(tmp_path / "out" / f"{rows[0].case.op}.npz", **{f"out{n}": a for n, a in enumerate(arrays)})
+    save(tmp_path / "out" / f"{rows[0].case.op}.npz", arrays)
     return certify.check(certify.read(folder), tmp_path / "out", {"device": "made up"})
 
 
@@ -291,10 +283,8 @@ SEEDED = ("cpu-N5-relu", "cpu-I1-q8ta_linear")
 @pytest.mark.parametrize("name", SEEDED)
 def test_a_seeded_bug_shows(name: str, chosen: dict[str, list[DigestEntry]], tmp_path: Path) -> None:
     mutant = ALL[name]
-    killer = next(json.loads(line) for line in MUTANTS.read_text().splitlines() if f'"{name}"' in line)[
-        "case"
-    ]
-    rows = [one for one in chosen[mutant.subject] if one.name == killer]
+    killer = next(json.loads(line) for line in MUTANTS.read_text().splitlines() if f'"{name}"' in line)
+    rows = [one for one in chosen[mutant.subject] if one.name == killer["case"]]
     folder = written(tmp_path / "pte", rows)
     root = tmp_path / "sources"
     root.mkdir()

@@ -201,9 +201,3 @@ def test_what_is_legal_under_two_profiles_at_once_is_wrong() -> None:
     ]
     assert verify.profiles(rows) == {"spv": "nvidia"}
     assert [row.case for row in verify.failures(rows)] == ["c"]
-
-
-def test_every_operator_with_a_defect_can_be_judged() -> None:
-    for op in OPS.values():
-        for defect in op.upstream.defects:
-            assert defect.name and defect.note

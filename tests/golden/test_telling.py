@@ -20,7 +20,6 @@ WITH_RECORDINGS = sorted(path.stem for path in GOLDEN.glob("*.zip"))
 @pytest.mark.few(9)
 @pytest.mark.parametrize("op", sorted(RULES))
 def test_order(op: str) -> None:
-    """Telling cases first, no case twice, known defects last, every combination of layouts soon."""
     found = list(ordered(op, COUNT, GOLDEN))
     names = [one.name for one in found]
     assert len(set(names)) == len(names)
