@@ -39,12 +39,10 @@ from refsim.formats.vkgraph.read import read_blob
 IMAGE = T((1, 8, 6, 6))
 INDICES = T((2, 5), "int32", layout=W)
 INT8 = T((1, 8, 6, 6), "int8", BUFFER, INT8_4W4C)
-RELU, CLONE, QUANTIZE = (
-    "aten.relu.default",
-    "aten.clone.default",
-    "quantized_decomposed.quantize_per_tensor.default",
+RELU, CLONE, ADD = "aten.relu.default", "aten.clone.default", "aten.add.Tensor"
+QUANTIZE, DEQUANTIZE = (
+    f"quantized_decomposed.{name}_per_tensor.default" for name in ("quantize", "dequantize")
 )
-ADD = "aten.add.Tensor"
 POINTWISE = "q8ta_conv2d_pw"
 TO_DIM_ORDER = "dim_order_ops._to_dim_order_copy.default"
 
@@ -72,9 +70,7 @@ def alias() -> Graph:
     graph.call("aten.full.default", [128], 0, None, None, None, None, words)
     graph.call(QUANTIZE, x, 0.1, 0, -128, 127, None, packed)
     graph.call(CLONE, words, None, like(words, obj=-1))
-    return graph.call(
-        "quantized_decomposed.dequantize_per_tensor.default", packed, 0.1, 0, -128, 127, None, None, like(x)
-    )
+    return graph.call(DEQUANTIZE, packed, 0.1, 0, -128, 127, None, None, like(x))
 
 
 def prepacked(obj: int) -> Graph:
@@ -145,10 +141,8 @@ def conv(
     batch: int = 1, kernel: int = 1, channels: int = 8, groups: int = 1, name: str = "q8ta_conv2d"
 ) -> bytes:
     x = T((batch, channels, 6, 6), "int8", BUFFER, INT8_4W4C)
-    weight, pairs = (
-        const(8, kernel * kernel * channels // groups, dtype="int8"),
-        ([1, 1], [kernel // 2] * 2, [1, 1]),
-    )
+    weight = const(8, kernel * kernel * channels // groups, dtype="int8")
+    pairs = ([1, 1], [kernel // 2] * 2, [1, 1])
     sums, scales = const(8, dtype="int32"), const(8)
     return call(
         f"et_vk.{name}.default", x, 0.1, 0, weight, sums, scales, 0.1, 0, None, [kernel] * 2, *pairs, groups, "none",
@@ -179,8 +173,8 @@ EXAMPLES: tuple[tuple[str, bytes, bytes | None], ...] = (
     ("other-backend", program(relu(), backend="XnnpackBackend"), SOUND_PROGRAM),
     (
         "missing-shader",
-        call(CLONE, like(INT8, layout=INT8_4H4W), None, T((1, 8, 6, 6), "int8", TEXTURE, W)),
-        call(CLONE, IMAGE, None, T((1, 8, 6, 6), storage=BUFFER, layout=W)),
+        call(CLONE, like(INT8, layout=INT8_4H4W), None, like(INT8, storage=TEXTURE, layout=W)),
+        call(CLONE, IMAGE, None, like(IMAGE, storage=BUFFER, layout=W)),
     ),
     ("missing-shader", relu(like(IMAGE, dtype="int32")).blob(), relu(like(IMAGE, dtype="float16")).blob()),
     (
@@ -199,13 +193,7 @@ EXAMPLES: tuple[tuple[str, bytes, bytes | None], ...] = (
     ("missing-shader", cast("int8", "float32"), cast("bool", "bool", TEXTURE)),
     ("missing-shader", cast("float64", "float32"), cast("float32", "float16")),
     ("packed-border", call(QUANTIZE, IMAGE, 0.1, 0, -128, 127, None, INT8), SOUND),
-    (
-        "packed-border",
-        call(
-            "quantized_decomposed.dequantize_per_tensor.default", INT8, 0.1, 0, -128, 127, None, None, IMAGE
-        ),
-        SOUND,
-    ),
+    ("packed-border", call(DEQUANTIZE, INT8, 0.1, 0, -128, 127, None, None, IMAGE), SOUND),
     ("border-arguments", program(relu(), drop=1), SOUND_PROGRAM),
     ("border-dtype", passing(relu(), 0, scalar_type=1), passing(relu(), 0, scalar_type=7)),
     ("border-dtype", passing(relu(), 1, scalar_type=3), passing(relu(), 1, scalar_type=5)),
