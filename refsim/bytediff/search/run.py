@@ -47,7 +47,7 @@ SAMPLED, LEAST_GAIN = 64, 0.1
 MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: Pairs of edits are tried where so many items are wrong and no edit gives the buffer: those of so many first ones, of
 #: which each gives some of the items, for so many places.
-LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 6, 3 * PLACES_PER_SECOND
+LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 #: A survivor must fit so many items, and so many survivors are looked at.
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.

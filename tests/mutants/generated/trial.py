@@ -224,7 +224,8 @@ class _Trial:
         by = at.read_text() if at.exists() else "start"
         made = replace(made, verdict=CORPUS, by=by, said=message)
         found = json.loads(result.read_text()) if result.exists() else None
-        judged = made if found is None else self._judged(made, found, folder, profile)
+        crashed = replace(made, cause=naming.cause(self.change, [message]))
+        judged = crashed if found is None else self._judged(made, found, folder, profile)
         if condition.threads > 1 and judged.verdict == CORPUS and not judged.named and judged.by in names:
             alone = self._run([judged.by], replace(condition, threads=1))
             if not alone and not result.exists():
