@@ -57,14 +57,8 @@ def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[str], N
         def named(name: str, *more: int) -> Executor:
             return Few(taken) if name == NAME else executor_named(name, *more)
 
-        for module in [
-            "cli.bisect",
-            "cli.repeat",
-            "cli.compare",
-            "cli.replay",
-            "cli.sweep",
-            "sweep.executors",
-        ]:
+        verbs = ("bisect", "repeat", "compare", "replay", "sweep")
+        for module in (*(f"cli.{verb}" for verb in verbs), "sweep.executors"):
             monkeypatch.setattr(f"refsim.{module}.executor_named", named)
         monkeypatch.setattr("refsim.cli.sweep.foreign", lambda names: {n: "" for n in names if n == NAME})
 

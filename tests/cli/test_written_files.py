@@ -194,13 +194,9 @@ def test_what_is_written_is_named(
 @pytest.fixture
 def copies(scratch: Path, models: Path, refsim, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     """The folders that rows name, as copies: what a defect would write over."""
-    places = {
-        "models": models,
-        "device": DATA / "device",
-        "wrong": WRONG,
-        "repairable": REPAIRABLE,
-        "golden": default_root(),
-    }
+    places = dict(
+        models=models, device=DATA / "device", wrong=WRONG, repairable=REPAIRABLE, golden=default_root()
+    )
     kept = {"wrong": "*.spv", "repairable": "*.spv", "golden": "**/*"}
     for name, place in places.items():
         places[name] = scratch / "copies" / name
