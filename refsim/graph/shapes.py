@@ -34,7 +34,7 @@ SYMBOLS: Mapping[str, Callable[..., int]] = {
     "add": lambda a, b: a + b,
     "sub": lambda a, b: a - b,
     "mul": lambda a, b: a * b,
-    "floordiv": lambda a, b: a // b,
+    "floordiv": lambda a, b: int(a) // int(b),  # of NumPy's numbers, one by 0 is 0 and a warning
     SELECTED: lambda x, dim, index: int(np.take(x, index, dim).reshape(-1)[0]),
 }
 #: How people write them; an argument is a value such as v12, or a number.

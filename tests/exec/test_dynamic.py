@@ -15,6 +15,7 @@ from refsim.exec.cpu import NativeExecutor, compiled
 from refsim.exec.model import MOST_COPIES
 from refsim.formats.pte.edit import ProgramEditor
 from refsim.graph.interpreter import Kept
+from refsim.graph.shapes import SYMBOLS
 
 sys.path.insert(0, str(Path(__file__).parent))
 from recorded_shapes import DEFECTS, EVERY, NAMES, Shape, about, arrays, model, path, shapes
@@ -142,6 +143,11 @@ def test_one_row_takes_another_kernel() -> None:
 def test_a_number_as_an_output() -> None:
     for one in shapes("symout"):
         assert int(model("symout").run(one.inputs)[1]) == 2 * one.inputs[0].shape[1]
+
+
+def test_a_number_divided_by_a_dim_of_0_is_none() -> None:
+    with pytest.raises(ZeroDivisionError):
+        SYMBOLS["floordiv"](np.int64(4), np.int64(0))
 
 
 def test_copies_are_kept_and_some_are_given_up() -> None:
