@@ -22,9 +22,17 @@ LISTED = (StorageClass.INPUT, 3)  # and outputs, which kernels have none of
 
 
 def lowered(work: Module) -> None:
-    """Change a module to SPIR-V 1.3 if it holds nothing newer."""
-    if work.version <= VERSION or _is_newer(work):
-        return
+    """Change a module to SPIR-V 1.3 if it holds nothing newer; FormatError if it names what it does not define."""
+    try:
+        if work.version > VERSION and not _is_newer(work):
+            _lower(work)
+    except (KeyError, IndexError) as error:
+        raise work.error(
+            "an instruction names what is not defined, or has too few words", got=error
+        ) from error
+
+
+def _lower(work: Module) -> None:
     made = work.definitions()
     entries = work.sections[Section.ENTRY_POINT]
     for at, row in enumerate(entries):

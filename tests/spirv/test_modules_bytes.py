@@ -163,6 +163,15 @@ def questions(code: bytes) -> None:
     assert module.to_bytes() == code
 
 
+def test_an_entry_point_that_lists_what_is_not_defined_is_refused() -> None:
+    work = Module.parse(SMALL, "relu.spv").copy()
+    work.set_version((1, 6))
+    entries = work.sections[Section.ENTRY_POINT]
+    entries[0] = entries[0].with_args(*entries[0].args, 999_999)
+    with pytest.raises(FormatError, match="not defined"):
+        for_kompute(work, 3)
+
+
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
     """A module with words changed, removed, repeated or cut off."""
