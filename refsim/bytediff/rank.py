@@ -99,7 +99,7 @@ class Cause:
         """What the name does not say: the variant, the edit and its place, the region."""
         told = self.detail
         if self.place is not None:
-            own = "" if self.detail == self.place.edit else f"{self.detail}: "
+            own = "" if self.detail in (self.name, self.place.edit) else f"{self.detail}: "
             told = f"{own}{self.place.told}"
         return f"{told}, {self.where}" if self.where else told
 

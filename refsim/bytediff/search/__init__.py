@@ -122,8 +122,6 @@ def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
         return
     alike = {NUMBERS.sub("#", words) for words in like}
 
-    yield from _paired(bench, like)
-
     def fits(row: Candidate) -> bool:
         if row.edit is not None:
             return text_of(row.edit) in like
@@ -141,32 +139,6 @@ def _candidates(bench: Bench) -> Iterator[Candidate]:
         yield Candidate(0, device=device)
     for at, step in enumerate(bench.steps):
         yield from (Candidate(at, edit) for edit in step.schema.edits)
-
-
-def _paired(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
-    """The pairs of edits that these words tell."""
-    for words in like:
-        first, between, rest = words.partition(AND)
-        second = rest.rpartition(" (")[0]  # behind it stands its line
-        if not between:
-            continue
-        a, b = ([row for row in _candidates(bench) if _words(row) == part][:1] for part in (first, second))
-        yield from (pair for one in a for other in b if (pair := _pair(one, other)) is not None)
-
-
-def _pair(first: Candidate, second: Candidate) -> Candidate | None:
-    """Two edits at once, if they may be: of one kernel, or one of them of what the kernels are launched with."""
-    if first.edit is None:
-        return replace(second, device=first.device) if second.edit is not None else None
-    if second.edit is None:
-        return replace(first, device=second.device)
-    return replace(first, edit=second.edit, also=first.edit) if first.step == second.step else None
-
-
-def _words(row: Candidate) -> str:
-    if row.edit is not None:
-        return text_of(row.edit)
-    return "" if row.device is None else row.device.detail
 
 
 def _order(name: str) -> int:

@@ -166,20 +166,22 @@ class EditSearch:
 
     def _pairs(self, firsts: list[Candidate]) -> Iterator[Candidate]:
         """Pairs of edits that give all witnesses, where the first one gives some of them."""
-        self.end_at = min(self.most, self.taken + PAIRS)
-        for first in firsts:
-            self._choose(first)
-            left = [
-                one for one in self.witnesses.wrong if self._fit(one) not in _HITS
-            ] or self.witnesses.wrong
-            rest = [one for one in (*self.witnesses.wrong, *self.witnesses.right) if one not in left]
-            for row in self._seconds(first):
-                if self.taken > self.end_at or time.thread_time() > self.end:
-                    return
-                self._choose(row)
-                if all(self._fit(witness) is Fit.YES for witness in (*left, *rest)):
-                    yield row
-            self.bench.choose(first.step)
+        end, wrong = min(self.most, self.taken + PAIRS), self.witnesses.wrong
+        try:
+            for first in firsts:
+                self._choose(first)
+                left = [one for one in wrong if self._fit(one) not in _HITS] or wrong
+                rest = [one for one in (*wrong, *self.witnesses.right) if one not in left]
+                for row in self._seconds(first):
+                    if self.taken > end or time.thread_time() > self.end:
+                        return
+                    self._choose(row)
+                    if all(self._fit(witness) is Fit.YES for witness in (*left, *rest)):
+                        yield row
+                self.bench.choose(first.step)
+        finally:
+            for at in range(len(self.bench.steps)):
+                self.bench.choose(at)
 
     def _seconds(self, first: Candidate) -> Iterator[Candidate]:
         """An edit with each other one: of the same kernel, or of what the kernels are launched with."""
