@@ -150,7 +150,11 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
 
 def on_processor(name: str, code: str) -> str:
     """What code prints in a process of its own whose kernels are compiled for another processor, by LLVM's name."""
-    env = {**os.environ, "NUMBA_CPU_NAME": name, "PYTHONPATH": str(ROOT)}
+    env = {
+        **os.environ,
+        "NUMBA_CPU_NAME": name,
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
+    }
     env.pop("NUMBA_CPU_FEATURES", None)
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'tests/exec/cpu')\n{code}"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
