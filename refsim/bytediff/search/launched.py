@@ -299,9 +299,8 @@ def _of_before(number: int, step: Step, previous: Call | None) -> Iterator[Devic
     for before in () if previous is None else steps_of(previous):
         row = kernel_of(before.launch.shader).push
         theirs = dict(zip(row.names, before.push, strict=True))
-        for to, source in product(_quantized(held), _quantized(theirs)):
-            if to == source:  # a stale constant
-                continue
+        pairs = product(_quantized(held), _quantized(theirs))
+        for to, source in sorted(pairs, key=lambda pair: pair[0] == pair[1]):
             both = {f"{to}_{what}": theirs[f"{source}_{what}"] for what in ("ZP", "SCALE")}
             detail = f"{' and '.join(both)} taken from {source} of the call before"
             yield DeviceEdit(ANOTHER_TENSORS, detail, both, only=number)

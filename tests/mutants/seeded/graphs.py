@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
     network("G4-add", "G4", "AddAlpha", ("output: not an int8",), _COUNTED),
     network("G4-clone", "G4", "Residuals", ("output: not an int8",), (_GRAPH, "result = plain(graph, operator.args[-1])", "result = plain(graph, operator.args[-1 if op is None else len(op.args) - 1])")),
     network("G5-add", "G5", "AddRelu", ("relu dropped or added",), (_ADD, "return zp == INT8_RANGE[0]", "return True")),
-    network("G6-gemv", "G6", "ChainedGemvs", ("without an implementation", "not among the operators"), (_MATCH, "return Operator(spec.serialized,", "return Operator(spec.serialized.replace(\"gemv\", \"gemv_relu\"),")),
+    network("G6-gemv", "G6", "ChainedGemvs", ("without an implementation", "nothing computes this operator"), (_MATCH, "return Operator(spec.serialized,", "return Operator(spec.serialized.replace(\"gemv\", \"gemv_relu\"),")),
     # --- reading graphs -------------------------------------------------------------------------------------
     model("cpu-G4-read", "G4", "cpu", ("output: not an int8",), _COUNTED),
     model("gpu-G4-read", "G4", "gpu", ("output: not an int8",), _COUNTED),
