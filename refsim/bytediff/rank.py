@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Annotated, Any, Protocol
@@ -123,17 +123,9 @@ class Cause:
         return f"{self.what} ({self.how})"
 
     def as_json(self) -> dict[str, Any]:
-        """The cause as plain data, of which `of` makes it again."""
+        """The cause as plain data."""
         found: dict[str, Any] = plain(self)
         return found
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Cause:
-        """The cause that `as_json` wrote."""
-        held = {name: value for name, value in row.items() if name not in ("exact", "weak")}
-        place = held["place"]
-        held["place"] = None if place is None else Place(**{**place, "others": tuple(place["others"])})
-        return cls(**held)
 
 
 class Told(Protocol):

@@ -109,7 +109,7 @@ def _compared(
     what = str(last) if len(step) == 1 else f"{step[0]} to {last}"
     found = {
         "message": f"{what}: value {value} differs",
-        "nodes": [node.number for node in step],
+        "nodes": tuple(node.number for node in step),
         "operator": last.operator,
     }
     if isinstance(expected, PackedBuffer) and isinstance(actual, PackedBuffer):

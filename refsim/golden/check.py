@@ -50,12 +50,12 @@ class Checked:
     configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."] = ""
     digest: Annotated[str | None, "What the definition gives."] = None
     recorded: Annotated[str | None, "What the corpus has."] = None
-    nodes: Annotated[Sequence[int], "Of a chain: numbers of the nodes of the first wrong step."] = ()
+    nodes: Annotated[tuple[int, ...], "Of a chain: numbers of the nodes of the first wrong step."] = ()
     operator: Annotated[str | None, "Of a chain: the operator whose output that is."] = None
     differing: Annotated[int | None, "Elements that differ."] = None
-    pattern: Annotated[Sequence[str], "What the differing elements have in common, in sentences."] = ()
-    causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
-    profiles: Annotated[Sequence[str], "Names of numerics profiles."] = ()
+    pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."] = ()
+    causes: Annotated[tuple[Cause, ...], "The likely causes, best first."] = ()
+    profiles: Annotated[tuple[str, ...], "Names of numerics profiles."] = ()
     ours: Annotated[str, "Why refsim's own kernels ran; else empty."] = ""
     sought: bool = False
 
@@ -65,14 +65,9 @@ class Checked:
         return f"{self.case}{BYTES}" if self.stored else self.case
 
     def as_json(self) -> dict[str, Any]:
-        """What is known, as a line of results has it."""
+        """What is known, as a line of results has it; `refsim.formats.typed_json` reads it back."""
         known = {row.name: getattr(self, row.name) for row in fields(self)}
         return {row.name: plain(known[row.name]) for row in fields(self) if known[row.name] != row.default}
-
-    @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Checked:
-        """The inverse of `as_json`."""
-        return cls(**{**row, "causes": list(map(Cause.of, row.get("causes", ())))})
 
 
 def fails(results: Sequence[Checked]) -> bool:
@@ -254,7 +249,7 @@ def compared(
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
     report = diff(expected, actual, call=bound, limit=1, seen=seen)
     return {
-        "differing": report.differing, "pattern": report.pattern, "causes": report.causes, "sought": True,
+        "differing": report.differing, "pattern": tuple(report.pattern), "causes": tuple(report.causes), "sought": True,
     }  # fmt: skip
 
 

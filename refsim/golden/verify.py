@@ -18,6 +18,7 @@ from refsim.exec.process import ProcessError, Silent, Worker
 from refsim.exec.task_threads import ProcessServer, served
 from refsim.formats.file import LOOKED, held, read_file
 from refsim.formats.reading import reading
+from refsim.formats.typed_json import typed
 from refsim.golden.apart import WrongCase
 from refsim.golden.chain import CHAINS, ChainEntry
 from refsim.golden.chain_check import check_chain
@@ -302,7 +303,11 @@ def read_results(path: Path, expected: dict[str, Any]) -> dict[str, list[Checked
             need="the same, or another file",
         )  # fmt: skip
     with reading(str(path), _NO_RESULTS):
-        return {str(row["case"]): list(map(Checked.of, row["results"])) for row in rows}
+        found = {str(row["case"]): list(row["results"]) for row in rows}
+    return {
+        case: [typed(Checked, result, f"{path}: {case}") for result in results]
+        for case, results in found.items()
+    }
 
 
 def write_head(file: IO[str], expected: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RawBufferError, ShapeError
 from refsim.core.qmath import NVIDIA, Profile
 from refsim.core.rng import Rng
+from refsim.formats.typed_json import typed
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
@@ -229,7 +230,7 @@ def test_the_place_of_an_edit_stands_in_text_page_and_json() -> None:
     report = replace(refsim.diff(GOOD, changed(0, 1, 2, 3), call=ADD), causes=(cause,), facts=())
     for text in (str(report), render(report)):
         assert cause.about in text and place.told in text and cause.how in text
-    assert Cause.of(report.as_json()["causes"][0]) == cause
+    assert typed(Cause, report.as_json()["causes"][0], "") == cause
 
 
 @pytest.mark.parametrize(("count", "few"), [(1, True), (3, True), (4, False)])

@@ -13,8 +13,9 @@ import pytest
 from examples import LINEAR, UNARY
 
 from refsim.bytediff import Cause
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, FormatError
 from refsim.exec.cpu import isa
+from refsim.formats.typed_json import typed
 from refsim.golden import verify
 from refsim.golden.apart import of_kernels
 from refsim.golden.check import BYTES, Checked
@@ -76,13 +77,13 @@ def test_a_case_of_stored_bytes_has_the_name_that_verbs_take(refsim) -> None:
     failed = Checked(CASE, "cpu", "different", stored=True, causes=TWO_CAUSES, sought=True)
     first, *others = failed_text(failed, ["-x", "cpu"])
     assert first == f"{CASE} cpu: different, from its stored bytes" and BYTES not in " ".join(others)
-    assert failed.key == f"{CASE}{BYTES}" and Checked.of(failed.as_json()) == failed
+    assert failed.key == f"{CASE}{BYTES}" and typed(Checked, failed.as_json(), CASE) == failed
     ((case,),) = verify.wrong_cases([failed]).values()
     assert (case.name, [cause.name for cause in case.causes]) == (CASE, ["nothing written", "padding leaked"])
     assert refsim(f"replay {case.name} -x cpu").status == 0
 
 
-TWO_CAUSES = [Cause(name, "so", 9, 9, 0) for name in ("nothing written", "padding leaked")]
+TWO_CAUSES = tuple(Cause(name, "so", 9, 9, 0) for name in ("nothing written", "padding leaked"))
 
 #: Run by every Python that finds it on its path: makes one case fail in its own way, ...
 SABOTAGE = """
@@ -168,7 +169,7 @@ def test_an_operator_has_enough_wrong_cases() -> None:
 
 def test_causes_are_summed_up_by_kernel() -> None:
     def checked(case: str, executor: str, *names: str) -> Checked:
-        causes = [Cause(name, "so", 9, 9, 0) for name in names]
+        causes = tuple(Cause(name, "so", 9, 9, 0) for name in names)
         return Checked(case, executor, "different", causes=causes, sought=True)
 
     found = [checked("a/0", "x", "p", "q"), checked("a/1", "x", "p"), checked("b/0", "x")]
@@ -191,7 +192,7 @@ def test_a_wrong_chain_names_its_first_wrong_operator_and_a_cause(sabotaged: Sab
     text = refsim(given)
     assert text.status == 1 and failure["message"] in text.out
     assert "; ".join((f"  {failure['differing']} differ", *failure["pattern"])) in text.out.splitlines()
-    assert f"  likely cause: {Cause.of(failure['causes'][0])}" in text.out.splitlines()
+    assert f"  likely cause: {typed(Cause, failure['causes'][0], CASE)}" in text.out.splitlines()
 
 
 @pytest.mark.long
@@ -217,6 +218,29 @@ def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Pat
     assert len(path.read_text().splitlines()) == 1 + facts["cases"]
     refused = refsim(f"golden verify -x cpu:emulated --root {small} --results {path} --resume")
     refused.refused("results of another state")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("case", None),
+        ("status", []),
+        ("executor", 1),
+        ("pattern", [1]),
+        ("causes", [{}]),
+        ("profiles", "nvidia"),
+    ],
+)
+def test_results_of_another_form_are_refused(tmp_path: Path, key: str, value: object) -> None:
+    path = tmp_path / "results.jsonl"
+    row = {"case": CASE, "results": [{"case": CASE, "executor": "cpu", "status": "same"}]}
+    path.write_text("\n".join((json.dumps({"golden verify": {}}), json.dumps(row), "")))
+    assert verify.read_results(path, {}) == {CASE: [Checked(CASE, "cpu", "same")]}
+    row = {"case": CASE, "results": [{"case": CASE, "executor": "cpu", "status": "same", key: value}]}
+    path.write_text("\n".join((json.dumps({"golden verify": {}}), json.dumps(row), "")))
+    with pytest.raises(FormatError) as refused:
+        verify.read_results(path, {})
+    assert refused.value.where.startswith(f"{path}: {CASE}: {key}")
 
 
 def test_results_of_two_processes_do_not_mix(small: Path, tmp_path: Path, refsim) -> None:

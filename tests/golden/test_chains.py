@@ -142,14 +142,14 @@ class Wrong(EmulatedExecutor):
 
 def test_a_wrong_operator_is_named() -> None:
     (result,) = failed(Wrong(floats=False), of_kind("residual")[:1])
-    assert (result.operator, result.nodes) == ("q8ta_conv2d_pw", [1])
+    assert (result.operator, result.nodes) == ("q8ta_conv2d_pw", (1,))
     assert result.differing > 100 and result.causes[0].name == "write out of bounds"
 
 
 def test_a_wrong_float_operator_is_named() -> None:
     (result,) = failed(Wrong(floats=True), of_kind("clamp")[:1])
     assert (result.operator, result.differing) == ("q8ta_dequantize", 1)
-    assert result.pattern and result.nodes == [1]
+    assert result.pattern and result.nodes == (1,)
 
 
 def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
