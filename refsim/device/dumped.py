@@ -1,4 +1,7 @@
-"""What a device's run says of its values: the buffers of it, and which values are no longer those of the right run."""
+"""What a device's run says of its values: the buffers of it, and which values are no longer those of the right run.
+
+`Row` is what is known about one operator of the run.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Other inputs that a device's run may have had: those that people take for each other, tried one by one.
 
 Nothing in them is read off the device's bytes, so that they do not fit just any bytes: for some input every output of
-q8ta_quantize is right.
+q8ta_quantize is right. An operator that is wrong, and whose inputs were not dumped, is right after all, and the inputs
+are others, if these explain every byte of every such operator, and no cause does that by itself (`doubted`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The outputs of a run, as whatever ran the program saved them: an .npz, a folder of .npy, raw files in order.
 
 Nothing is guessed: each array must have the dtype and the number of bytes that the program declares for its output, and
-there must be as many as the program has.
+there must be as many as the program has. `read_one` finds the one buffer that a tensor can be.
 """
 
 from __future__ import annotations

@@ -2,6 +2,10 @@
 
 Values and operators were only appended, so taking away the outputs, and every fill, copy and conversion that nobody
 reads any more, gives back the operators of the source in their order. Memory objects stay as the exposed file has them.
+
+Two facts prove that an exposed file computes what its source does (`verify`). Without what was appended, the program is
+the source: its instructions, operators, values and constants. And each value that one of these operators reads, or that
+is an output, is what was last written to its memory. As a third, a run of that program gives the same bits.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Causes that predict the same bytes of a case: which case of the corpus would tell them apart, and how."""
+"""What is wrong with a kernel, by its wrong cases: which cause predicts how many of them.
+
+Where several causes predict the same bytes, a case of the corpus is sought that would tell them apart.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 Each output is compared with the definition, in all bytes that ET-VK's kernels define. Where it differs, the numerics
 profiles and the defects that upstream's kernels have on every device are tried before it is called wrong.
+`page` is the certificate for people.
 """
 
 from __future__ import annotations

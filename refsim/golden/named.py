@@ -1,4 +1,4 @@
-"""Find a case by the name that a command line or a test gives."""
+"""What a name or a path on a command line stands for: a case, a dump, one raw buffer; else what to type instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a check of the corpus found, as a value: counts, the cases that fail, and what is wrong with each kernel."""
+"""A check of the corpus, as a value: counts, the cases that fail, and what is wrong with each kernel.
+
+Results are appended to a file as they come, from which a check is resumed.
+"""
 
 from __future__ import annotations
 

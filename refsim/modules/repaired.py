@@ -1,4 +1,4 @@
-"""Search for the change that makes a wrong module right, and say which it is."""
+"""Search for the change that makes a wrong module right, and say what the module does not use of what it is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""The verification of a folder of modules: which operators, which cases, and what is wrong with the first wrong one."""
+"""The verification of a folder of modules: which operators, which cases, and what is wrong with the first wrong one.
+
+Cases that a host of flat tensors refuses are changed until it takes them (`fitted`), and always in the same way, so
+that a case keeps its name.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verify a folder, wait for a module to change, verify what it touches, until Ctrl-C.
+"""Verify a folder once, or: verify it, wait for a module to change, verify what it touches, until Ctrl-C.
 
 If the file changes that says how kernels are called, everything is opened anew.
 """

@@ -1,4 +1,8 @@
-"""Runs chunks: draws each configuration once, defines it once, and compares every executor's bytes with that."""
+"""Runs chunks: draws each configuration once, defines it once, and compares every executor's bytes with that.
+
+A chunk runs in a process for each instruction set, so that one that dies or hangs costs one configuration. A call that
+fails is made smaller while it still fails: of the smaller ones the first that does is kept, until none does.
+"""
 
 from __future__ import annotations
 

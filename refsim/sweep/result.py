@@ -1,4 +1,7 @@
-"""What a sweep found, as a value: counts, why calls were refused, and the failures."""
+"""A sweep from its plan to what it found, as a value: counts, why calls were refused, and the failures.
+
+This process computes the chunks, processes of this machine, or a cluster of many machines.
+"""
 
 from __future__ import annotations
 

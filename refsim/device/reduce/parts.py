@@ -1,4 +1,9 @@
-"""A program of some of the operators of another: delegates and plain kernels with no more than what these need."""
+"""A program of some of the operators of another: delegates and plain kernels with no more than what these need.
+
+What a part reads and does not write becomes an input, and what it writes and nobody reads an output. Runtimes neither
+take nor give packed int8 tensors, so such an input of a delegate is quantized from floats, and such an output
+dequantized.
+"""
 
 from __future__ import annotations
 
@@ -134,10 +139,8 @@ class _Writer:
 
     def pte(self) -> bytes:
         """The file: values, operators and data that nothing uses are left out, and tensors get new places."""
-        flow, opened = (
-            self.flow,
-            {n for n, v in enumerate(self.values) if isinstance(v, Tensor) and not v.is_constant},
-        )
+        flow = self.flow
+        opened = {n for n, v in enumerate(self.values) if isinstance(v, Tensor) and not v.is_constant}
         inputs = [n for n in self.plan.inputs if n in flow.missing]
         inputs += [n for n in flow.missing if n not in inputs and n in opened]
         given = [n for n in flow.written if isinstance(self.values[n], Tensor)]

@@ -1,7 +1,7 @@
 """The search for the smallest program on which a test still fails: first operators, then memory, sizes and channels.
 
 Operators are taken away by delta debugging (Zeller and Hildebrandt, 2002), after the shortest beginning that fails, and
-the shortest end of that. What is kept at any time was seen to fail.
+the shortest end of that. Nothing that is tried is sure to load; what is kept at any time was seen to fail.
 """
 
 from __future__ import annotations

@@ -2,6 +2,9 @@
 
 Compiling a module takes a driver longer than running it on a small case; so hundreds of edits share one module. Edits
 that put values which the host knows in the same place share one choice there: the value is in the buffer as well.
+
+An edit may do harm over which drivers wait for ever, lose the device or crash, and all other edits of the module with
+it: loops without an end, and indices far outside of what they go into. `bound` keeps it from both.
 """
 
 from __future__ import annotations
