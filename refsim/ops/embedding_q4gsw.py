@@ -24,13 +24,12 @@ from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.core.qmath import f32
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import int4
+from refsim.ops.base import grouped, int4
 from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
-from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -124,15 +123,6 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
     _, height, channels, _ = launch.out.sizes_whcn
     number = (n * channels + c) * height + h
     return w, number % PLANE_ROW, number // PLANE_ROW
-
-
-def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
-    """weight: blocks of 8 rows and 4 columns (`int4.HALVES`); scales as they are."""
-    return (
-        int4.HALVES.words(table(call.params, value))
-        if name == "weight"
-        else np.ascontiguousarray(value).reshape(-1).view(np.int32)
-    )
 
 
 # --- what upstream's kernel does ---------------------------------------------------------------------------
@@ -255,8 +245,10 @@ EXAMPLE = Case(
     features={"table": (11, 64)},
 )
 
-OP = OpSpec(
-    name="embedding_q4gsw",
+OP = grouped.operator(
+    Params,
+    define,
+    int4.GroupedWeight(int4.HALVES, _values, _compute),
     serialized="et_vk.embedding_q4gsw.default",
     family=Family.LOOKUP,
     args=(
@@ -265,28 +257,20 @@ OP = OpSpec(
         Arg("group_size"),
         Arg("indices", Kind.INPUT, (WIDTH_PACKED,), dtype=np.int32),
         Arg("is_linear_weight"),
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
     ),
-    params=Params,
-    define=define,
     out_shape=out_shape,
-    padding=no_padding,
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
-    prepack=prepack,
     check=check,
-    cases=rule(
-        480,
-        golden,
+    cases=grouped.rule(
         EXAMPLE,
         dict(indices=(128,), table=(4096, 512)),
         EXAMPLE.refused(ParameterError, "group_size", group_size=24),
         EXAMPLE.refused(ShapeError, "D % 32", table=(11, 48), group_size=16),
         EXAMPLE.refused(LayoutError, "indices has a layout", indices="C"),
+        make=golden,
         hard=HARD,
         constants=constants,
         data=data,
     ),
-    channel_dim=-1,
-    int4=int4.GroupedWeight(int4.HALVES, _values, _compute),
     upstream=Upstream(defects=DEFECTS, resizes=True),
 )

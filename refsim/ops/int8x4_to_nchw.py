@@ -15,15 +15,13 @@ from refsim.core import index
 from refsim.core.errors import LayoutError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
-from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
+from refsim.core.layout import C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Arg, Kind, Shapes
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY_IMAGE, many, ranked_input, rule
-from refsim.ops.base.host.row import ModuleCall, plain
+from refsim.ops.base.case_rule import moving_rule
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import OpSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -67,34 +65,16 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 EXAMPLE = Case("int8x4_to_nchw", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4W")
 
-MODULE = ModuleCall(
-    shaders=plain("int8x4_buffer_to_nchw"),
-    bindings=("out", "x", "meta:x"),
-    spec=("layout:x",),
-    global_size="fours:x",
-    local_size="default",
-)
-
-OP = OpSpec(
-    name="int8x4_to_nchw",
-    serialized="",
+OP = elementwise.staging(
+    EXAMPLE.op,
+    Params,
+    packed="x",
+    shader="int8x4_buffer_to_nchw",
+    walk="fours",
     family=Family.STAGE_OUT,
-    args=(
-        Arg("x", Kind.INPUT, INT8_LAYOUTS),
-        Arg("out", Kind.OUTPUT, (PACKED_4W,), contiguous=True),
-    ),
-    params=Params,
     define=define,
     out_shape=out_shape,
     padding=no_padding,
     kernel=elementwise.words(kernel, PUSH, SPEC),
-    cases=rule(
-        640,
-        ranked_input,
-        EXAMPLE,
-        dict(x=(1, 64, 112, 112)),
-        EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
-        hard=(many(ranked_input, MANY_IMAGE, "x"),),
-    ),
-    upstream=Upstream(module=MODULE),
+    cases=moving_rule(EXAMPLE, EXAMPLE.refused(LayoutError, "out has a layout", out="4C"), spread=640),
 )

@@ -29,16 +29,15 @@ from refsim.core.qmath import check_k, f32, flush, mul_add, to_int8_added
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import group_linear, int4, linear
+from refsim.ops.base import group_linear, grouped, int4, linear
 from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, rule, twins
+from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, pad_rows
 from refsim.ops.base.group_linear import BLOCK, LANES
 from refsim.ops.base.int4 import halves_place, nibble
-from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -329,8 +328,10 @@ EXAMPLE = Case(
     features={"out_channels": 16, "bias": True, "scale": 0.03125},
 )
 
-OP = OpSpec(
-    name=NAME,
+OP = grouped.operator(
+    Params,
+    define,
+    group_linear.GROUPED,
     serialized="et_vk.linear_dq8ca_q4gsw.default",
     family=Family.GROUP_LINEAR,
     args=(
@@ -342,28 +343,21 @@ OP = OpSpec(
         Arg("weight_scales", Kind.CONST, dtype=np.float32, channels=1),
         Arg("group"),
         Arg("bias", Kind.CONST, dtype=np.float32, optional=True, channels=0),
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
     ),
-    params=Params,
-    define=define,
     out_shape=linear.out_shape,
-    padding=no_padding,
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     prepack=prepack,
     check=check,
-    cases=rule(
-        480,
-        golden,
+    cases=grouped.rule(
         EXAMPLE,
         dict(x=(32, 1024), scale=(32,), zp=(32,), out_channels=1024),
         EXAMPLE.refused(ParameterError, "group_size does not divide K", group=24),
         EXAMPLE.refused(ShapeError, "does not fill words", x=(6, 12), group=12),
         EXAMPLE.refused(ParameterError, "blocks of 4", group=6),
+        make=golden,
         hard=HARD,
         constants=constants,
         data=data,
     ),
-    channel_dim=-1,
-    int4=group_linear.GROUPED,
     upstream=Upstream(defects=DEFECTS, resize=FOUR_DIMS_STOP),
 )

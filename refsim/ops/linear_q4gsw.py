@@ -30,14 +30,13 @@ from refsim.core.qmath import f32, flush, mul_add
 from refsim.core.resize import FOUR_DIMS_STOP
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import group_linear, int4
+from refsim.ops.base import group_linear, grouped, int4
 from refsim.ops.base.arg import Arg, Arrays, Kind, Shapes
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, rule, twins
+from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
-from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
+from refsim.ops.base.spec import Call, KernelSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -166,13 +165,6 @@ def work_item(launch: Launch, word: Any, w: Any, h: Any, c: Any, n: Any) -> tupl
     return w, (n * channels + c) * height + h, 0 * n
 
 
-def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
-    """weight: blocks of 8 rows and 4 columns (`int4.PAIRS`); the others as they are."""
-    if name != "weight":
-        return np.ascontiguousarray(value).reshape(-1).view(np.int32)
-    return int4.PAIRS.words(int4.unpacked(value)[:, : call.descs["x"].shape[-1]])
-
-
 def _values(call: Call) -> tuple[np.ndarray, np.ndarray]:
     weight, scales = call.given("weight", "scales")
     return int4.unpacked(weight)[:, : call.descs["x"].shape[-1]], np.ascontiguousarray(scales.T)
@@ -263,8 +255,10 @@ EXAMPLE = Case(
     features={"out_channels": 12, "bias": True},
 )
 
-OP = OpSpec(
-    name="linear_q4gsw",
+OP = grouped.operator(
+    Params,
+    define,
+    int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders, _lanes),
     serialized="et_vk.linear_q4gsw.default",
     family=Family.WEIGHT_ONLY,
     args=(
@@ -273,18 +267,11 @@ OP = OpSpec(
         Arg("scales", Kind.CONST, dtype=np.float32),
         Arg("group_size"),
         Arg("bias", Kind.CONST, dtype=np.float32, optional=True),
-        Arg("out", Kind.OUTPUT, (WIDTH_PACKED,)),
     ),
-    params=Params,
-    define=define,
     out_shape=out_shape,
-    padding=no_padding,
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
-    prepack=prepack,
     check=check,
-    cases=rule(
-        480,
-        golden,
+    cases=grouped.rule(
         EXAMPLE,
         dict(x=(64, 512), out_channels=512),
         EXAMPLE.refused(ShapeError, "K is no multiple of 4", x=(6, 62), group_size=62),
@@ -292,12 +279,11 @@ OP = OpSpec(
         EXAMPLE.refused(ParameterError, "group_size", group_size=24),
         EXAMPLE.refused(ParameterError, "no multiple of 4", group_size=2),
         EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        make=golden,
         hard=HARD,
         constants=constants,
         data=data,
     ),
-    channel_dim=-1,
-    int4=int4.GroupedWeight(int4.PAIRS, _values, _compute, _orders, _lanes),
     aliases=("et_vk.q4gsw_linear.default",),
     upstream=Upstream(defects=(FIRST_PLANE,), resize=FOUR_DIMS_STOP),
 )

@@ -70,12 +70,12 @@ OP = float_linear.operator(
     define=define,
     expand=expand,
     cases=linear.rule(
-        float_linear.golden,
         EXAMPLE,
         dict(x=(1, 1280), out_channels=1000),
         EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
         EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
         EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        make=float_linear.golden,
     ),
     upstream=Upstream(defects=(FIRST_PLANE,), if_quantized=IF_QUANTIZED, resize=STALE_ROWS),
 )

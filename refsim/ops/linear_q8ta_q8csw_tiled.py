@@ -72,11 +72,11 @@ OP = float_linear.operator(
     serialized="",
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, linear.work_item, TILE_CONFIGS),
     cases=linear.rule(
-        float_linear.golden,
         EXAMPLE,
         dict(x=(64, 512), out_channels=512),
         EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
         EXAMPLE.refused(ParameterError, "in_scale", in_scale=0.0),
         EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
+        make=float_linear.golden,
     ),
 )

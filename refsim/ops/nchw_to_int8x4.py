@@ -15,15 +15,14 @@ from refsim.core import index
 from refsim.core.errors import ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
-from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, W
+from refsim.core.layout import C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.ops.base import elementwise
-from refsim.ops.base.arg import Arg, Kind, Shapes
+from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY_IMAGE, CaseSlot, Hard, Made, ranked_shape, rule
-from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec, Upstream
+from refsim.ops.base.spec import Call
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -85,35 +84,23 @@ def large(slot: CaseSlot) -> Made:
 
 EXAMPLE = Case("nchw_to_int8x4", {"shape": (2, 5, 3, 7)}, {"x": ((210,), "4W")}, "4W4C")
 
-MODULE = ModuleCall(
-    shaders=plain("nchw_to_int8x4_buffer"),
-    bindings=("out", "x", "meta:out"),
-    spec=("layout:out",),
-    global_size="words:out",
-    local_size="default",
-)
-
-OP = OpSpec(
-    name="nchw_to_int8x4",
-    serialized="",
+OP = elementwise.staging(
+    EXAMPLE.op,
+    Params,
+    packed="out",
+    shader="nchw_to_int8x4_buffer",
+    walk="words",
     family=Family.STAGE_IN,
-    args=(
-        Arg("x", Kind.INPUT, (PACKED_4W,), contiguous=True),
-        Arg("shape"),
-        Arg("out", Kind.OUTPUT, INT8_LAYOUTS),
-    ),
-    params=Params,
     define=define,
     out_shape=out_shape,
     padding=padding,
     kernel=elementwise.words(kernel, PUSH, SPEC),
     cases=rule(
-        640,
-        golden,
         EXAMPLE,
         dict(shape=(1, 64, 112, 112), x=(64 * 112 * 112,)),
         EXAMPLE.refused(ShapeError, "not the tensor's bytes", x=(209,)),
+        spread=640,
+        make=golden,
         hard=(Hard("many positions", 2, large, "position"),),
     ),
-    upstream=Upstream(module=MODULE),
 )

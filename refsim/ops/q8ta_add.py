@@ -9,7 +9,6 @@ Source: ET-VK's q8ta_add_buffer. Its kernel ignores alpha, and broadcasts with w
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import numpy as np
 
@@ -30,10 +29,10 @@ from refsim.ops.base.traits import Affine, Term
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(quantized.Quantization):
     """Scales and zero points of a, b and the output, and the factor of b."""
 
-    where: ClassVar[str] = "q8ta_add"
+    where = "q8ta_add"
 
     a_scale: float
     a_zp: int
@@ -44,7 +43,7 @@ class Params:
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
-        quantized.check(self)
+        super().__post_init__()
         if self.alpha and not 2.0**-30 <= abs(self.alpha) <= 2.0**30:
             raise ParameterError(
                 self.where, "alpha is out of range", got=self.alpha, need="0 or 2**-30 <= |alpha| <= 2**30"
@@ -178,13 +177,13 @@ OP = elementwise.operator(
     check=check,
     clamps=True,
     cases=rule(
-        2240,
-        golden,
         EXAMPLE,
         dict(a=(1, 256, 56, 56), b=(1, 256, 56, 56)),
         EXAMPLE.refused(ParameterError, "a_scale", a_scale=0.0),
         EXAMPLE.refused(ParameterError, "b_zp", b_zp=128),
         EXAMPLE.refused(ShapeError, "broadcasting", b=(1, 5, 3, 7)),
+        spread=2240,
+        make=golden,
         hard=twins_and_many(golden, "a", "b"),
     ),
     upstream=Upstream(

@@ -15,14 +15,15 @@ from refsim.core.errors import LayoutError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import insert, lane
 from refsim.core.layout import INT8_LAYOUTS
-from refsim.core.push import PushWords, SpecWords, hashed, tensor, vectors
+from refsim.core.push import PushWords, tensor
 from refsim.core.resize import STALE_ROWS
 from refsim.ops.base import elementwise
 from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import MANY_IMAGE, many, ranked_input, rule
+from refsim.ops.base.case_rule import moving_rule
+from refsim.ops.base.elementwise import OUT_HASH, SPEC, X_HASH
 from refsim.ops.base.host.row import plain
 from refsim.ops.base.padding import Padding
-from refsim.ops.base.spec import Call, OpSpec, Upstream
+from refsim.ops.base.spec import Call, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -43,9 +44,7 @@ def padding(call: Call) -> Padding:
 
 
 PUSH = PushWords(tensor("OUT"), tensor("X"))
-SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
 OUT, X = PUSH.offsets
-OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
@@ -68,23 +67,18 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
 
 EXAMPLE = Case("q8ta_clone", {}, {"x": ((2, 5, 3, 7), "4W4C")}, "4C1W")
 
-OP = OpSpec(
-    name="q8ta_clone",
+OP = elementwise.operator_between(
+    EXAMPLE.op,
+    Params,
+    x=INT8_LAYOUTS,
+    out=INT8_LAYOUTS,
     serialized="aten.clone.default",
     family=Family.RELAYOUT,
-    args=elementwise.args(Params, x=INT8_LAYOUTS, out=INT8_LAYOUTS),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
     padding=padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=rule(
-        1600,
-        ranked_input,
-        EXAMPLE,
-        dict(x=(1, 64, 112, 112)),
-        EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"),
-        hard=(many(ranked_input, MANY_IMAGE, "x"),),
+    cases=moving_rule(
+        EXAMPLE, EXAMPLE.refused(LayoutError, "out has a layout", out="WIDTH_PACKED"), spread=1600
     ),
     upstream=Upstream(elementwise.module_between(plain("q8ta_clone")), resize=STALE_ROWS),
 )

@@ -94,9 +94,6 @@ OP = conv.operator(
     expand=expand,
     input_layout=input_layout,
     cases=conv_cases.rule(
-        conv.ANY,
-        1440,
-        conv_cases.golden,
         EXAMPLE,
         dict(x=(1, 3, 112, 112), out_channels=64, kernel_size=(7, 7), stride=(2, 2), padding=(3, 3)),
         *conv_cases.refused(EXAMPLE),

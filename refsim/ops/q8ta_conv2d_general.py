@@ -87,9 +87,6 @@ OP = conv.operator(
     serialized="et_vk.q8ta_conv2d_general.default",
     kernel=conv.kernel(kernel),
     cases=conv_cases.rule(
-        conv.ANY,
-        1440,
-        conv_cases.golden,
         EXAMPLE,
         dict(x=(1, 64, 28, 28), out_channels=64),
         *conv_cases.refused(EXAMPLE),

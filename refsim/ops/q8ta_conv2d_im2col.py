@@ -10,7 +10,6 @@ from dataclasses import asdict, replace
 
 from refsim.core.errors import ShapeError
 from refsim.ops.base import conv, conv_cases
-from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.host.row import ModuleCall
 from refsim.ops.base.host.weights import MATRIX
 from refsim.ops.base.registry import OPS
@@ -45,10 +44,6 @@ def check(call: Call) -> None:
     conv.check_words(call)
 
 
-def golden(slot: CaseSlot) -> Made:
-    return conv_cases.golden(slot, KIND)
-
-
 EXAMPLE = conv_cases.example(Params.where, "4C")
 
 OP = conv.operator(
@@ -58,13 +53,11 @@ OP = conv.operator(
     expand=expand,
     check=check,
     cases=conv_cases.rule(
-        KIND,
-        1440,
-        golden,
         EXAMPLE,
         dict(x=(1, 64, 28, 28), out_channels=64),
         *conv_cases.refused(EXAMPLE),
         EXAMPLE.refused(ShapeError, "do not fill words", x=(1, 6, 5, 6)),
+        kind=KIND,
     ),
     epilogue=EPILOGUE,
     matrix=conv.matrix,

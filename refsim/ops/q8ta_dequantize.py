@@ -16,14 +16,13 @@ from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, f32_bits, lane
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS
-from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
+from refsim.core.push import PushWords, float32, int32, tensor
 from refsim.core.qmath import f32
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import rule
+from refsim.ops.base.elementwise import OUT_HASH, SPEC, X_HASH
 from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import no_padding
-from refsim.ops.base.spec import OpSpec, Upstream
+from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -41,9 +40,7 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
 
 
 PUSH = PushWords(tensor("OUT"), tensor("X"), float32("SCALE"), int32("ZP"))
-SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
 OUT, X, SCALE, ZP = PUSH.offsets
-OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
@@ -58,31 +55,23 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = f32_bits(f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale)
 
 
-EXAMPLE = Case(
-    "q8ta_dequantize",
-    dict(scale=0.02, zp=3),
-    {"x": ((2, 5, 3, 7), "4W4C")},
-    "CHANNELS_PACKED",
-)
+EXAMPLE = quantized.example("q8ta_dequantize", "4W4C", "CHANNELS_PACKED")
 
-OP = OpSpec(
-    name="q8ta_dequantize",
+OP = elementwise.operator_between(
+    EXAMPLE.op,
+    Params,
+    x=INT8_LAYOUTS,
+    out=FLOAT_LAYOUTS,
     serialized="quantized_decomposed.dequantize_per_tensor.default",
     family=Family.DEQUANTIZE,
-    args=elementwise.args(Params, x=INT8_LAYOUTS, out=FLOAT_LAYOUTS),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
     padding=no_padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=rule(
-        1200,
-        quantized.golden,
+    cases=quantized.rule(
         EXAMPLE,
-        dict(x=(1, 64, 112, 112)),
         EXAMPLE.refused(ParameterError, "zp", zp=200),
         EXAMPLE.refused(LayoutError, "out has a layout", out="4C"),
-        hard=quantized.HARD,
+        spread=1200,
     ),
     max_rank=8,
     upstream=Upstream(

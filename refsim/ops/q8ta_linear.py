@@ -73,13 +73,13 @@ OP = linear.operator(
     args=linear.args(PACKED_4H4W),
     kernel=KernelSpec(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item, TILE_CONFIGS),
     cases=linear.rule(
-        golden,
         EXAMPLE,
         dict(x=(64, 512), out_channels=512),
         EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
         EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
         EXAMPLE.refused(ParameterError, "out_scale", out_scale=float("nan")),
         EXAMPLE.refused(ParameterError, "K = 131072", x=(1, 131072)),
+        make=golden,
     ),
     matrix=linear.matrix,
     upstream=Upstream(

@@ -78,12 +78,12 @@ OP = linear.operator(
     kernel=KernelSpec(kernel, launch, linear.PUSH, linear.SPEC, linear.work_item),
     check=check,
     cases=linear.rule(
-        golden,
         EXAMPLE,
         dict(x=(1, 2048), out_channels=1000),
         EXAMPLE.refused(ShapeError, "M = 3", x=(3, 16)),
         EXAMPLE.refused(LayoutError, "layout", x="4H4W"),
         EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
+        make=golden,
         rows=False,
     ),
     one_row=True,

@@ -9,7 +9,7 @@ q = requant(f32(q - zp_in) * s_in). Source: ET-VK's q8ta_pixel_shuffle, which ta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -33,10 +33,10 @@ from refsim.ops.base.traits import Affine, Family, Term
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(quantized.Quantization):
     """Input scale and zero point, the *inverse* of the output's scale, its zero point, and the factor r."""
 
-    where: ClassVar[str] = "q8ta_pixel_shuffle"
+    where = "q8ta_pixel_shuffle"
 
     in_scale: float
     in_zp: int
@@ -45,7 +45,7 @@ class Params:
     upscale: int
 
     def __post_init__(self) -> None:
-        quantized.check(self)
+        super().__post_init__()
         if self.upscale < 1:
             raise ParameterError(self.where, "upscale is too small", got=self.upscale, need=">= 1")
 
@@ -88,15 +88,7 @@ def affine(params: Params) -> Affine | None:
     return Affine((term,), np.float32(params.out_inv_scale), params.out_zp)
 
 
-PUSH = PushWords(
-    tensor("OUT"),
-    tensor("X"),
-    float32("IN_SCALE"),
-    int32("IN_ZP"),
-    float32("INV"),
-    int32("ZP"),
-    int32("FLAGS"),
-)
+PUSH = PushWords(tensor("OUT"), tensor("X"), float32("IN_SCALE"), int32("IN_ZP"), *elementwise.REQUANT)
 SPEC = SpecWords(
     hashed("OUT"), hashed("X"), uint32("MOVES_BYTES"), uint32("R", 2), vectors("OUT"), vectors("X")
 )
@@ -196,12 +188,12 @@ OP = OpSpec(
     padding=padding,
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, elementwise.column_work_item),
     cases=rule(
-        1200,
-        golden,
         EXAMPLE,
         dict(x=(1, 128, 56, 56)),
         EXAMPLE.refused(ShapeError, "do not divide", x=(1, 6, 2, 5)),
         EXAMPLE.refused(ParameterError, "upscale", upscale=0),
+        spread=1200,
+        make=golden,
         hard=(twins(golden),),
     ),
     affine=affine,

@@ -18,14 +18,13 @@ from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, C, H, W
-from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
+from refsim.core.push import PushWords, tensor
 from refsim.core.qmath import flush, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.case import Case
-from refsim.ops.base.case_rule import rule
+from refsim.ops.base.elementwise import OUT_HASH, SPEC, X_HASH
 from refsim.ops.base.host.row import float_tensor
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, OpSpec, Upstream
+from refsim.ops.base.spec import Call, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
@@ -49,10 +48,8 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(call.params.zp), Pad(call.params.zp, word))
 
 
-PUSH = PushWords(tensor("OUT"), tensor("X"), float32("INV"), int32("ZP"), int32("FLAGS"))
-SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+PUSH = PushWords(tensor("OUT"), tensor("X"), *elementwise.REQUANT)
 OUT, X, INV, ZP, FLAGS = PUSH.offsets
-OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
@@ -75,33 +72,25 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         out[i] = word
 
 
-EXAMPLE = Case(
-    "q8ta_quantize",
-    dict(scale=0.02, zp=3),
-    {"x": ((2, 5, 3, 7), "CHANNELS_PACKED")},
-    "4W4C",
-)
+EXAMPLE = quantized.example("q8ta_quantize", "CHANNELS_PACKED", "4W4C")
 
-OP = OpSpec(
-    name="q8ta_quantize",
+OP = elementwise.operator_between(
+    EXAMPLE.op,
+    Params,
+    x=FLOAT_LAYOUTS,
+    out=INT8_LAYOUTS,
     serialized="quantized_decomposed.quantize_per_tensor.default",
     family=Family.QUANTIZE,
-    args=elementwise.args(Params, x=FLOAT_LAYOUTS, out=INT8_LAYOUTS),
-    params=Params,
     define=define,
-    out_shape=elementwise.same_shape,
     padding=padding,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
-    cases=rule(
-        1440,
-        quantized.golden,
+    cases=quantized.rule(
         EXAMPLE,
-        dict(x=(1, 64, 112, 112)),
         EXAMPLE.refused(ParameterError, "scale", scale=1e-30),
         EXAMPLE.refused(ParameterError, "qmin", qmin=0),
         EXAMPLE.refused(LayoutError, "x has a layout", x="4W"),
         EXAMPLE.refused(ShapeError, "rank", x=(1,) * 9),
-        hard=quantized.HARD,
+        spread=1440,
     ),
     max_rank=8,
     upstream=Upstream(

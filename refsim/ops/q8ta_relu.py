@@ -15,12 +15,12 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel, jitable
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
+from refsim.core.push import PushWords, float32, int32, tensor
 from refsim.core.qmath import f32, inv_scale, requant_added
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization, ranked_shape, rule, twins_and_many
 from refsim.ops.base.defect import FIRST_OF_FOUR_DIMS
+from refsim.ops.base.elementwise import OUT_HASH, SPEC, X_HASH
 from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Affine, Term
@@ -49,18 +49,8 @@ def affine(params: Params) -> Affine:
     return Affine((term,), inv_scale(params.out_scale), params.out_zp, relu=True)
 
 
-PUSH = PushWords(
-    tensor("OUT"),
-    tensor("X"),
-    float32("IN_SCALE"),
-    int32("IN_ZP"),
-    float32("INV"),
-    int32("ZP"),
-    int32("FLAGS"),
-)
-SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+PUSH = PushWords(tensor("OUT"), tensor("X"), float32("IN_SCALE"), int32("IN_ZP"), *elementwise.REQUANT)
 OUT, X, IN_SCALE, IN_ZP, INV, ZP, FLAGS = PUSH.offsets
-OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
@@ -85,12 +75,7 @@ def golden(slot: CaseSlot) -> Made:
     return quantization(slot, "in", "out"), {"x": ranked_shape(slot)}, {}
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((2, 5, 3, 7), "4W4C")},
-    "4W4C",
-)
+EXAMPLE = elementwise.example(Params.where)
 
 OP = elementwise.operator(
     Params,
@@ -100,12 +85,12 @@ OP = elementwise.operator(
     affine=affine,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=rule(
-        1040,
-        golden,
         EXAMPLE,
         dict(x=(1, 256, 56, 56)),
         EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
         EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+        spread=1040,
+        make=golden,
         hard=twins_and_many(golden, "x"),
     ),
     upstream=Upstream(

@@ -11,7 +11,7 @@ Source: ET-VK's quantize_and_pack_4h4w_per_tensor. With leading dims it packs on
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import as_f32, insert
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, WIDTH_PACKED, C, H
-from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor
+from refsim.core.push import PushWords, SpecWords, hashed, tensor
 from refsim.core.qmath import flush, inv_scale, to_int8_added
 from refsim.ops.base import elementwise, quantized
 from refsim.ops.base.case import Case
@@ -33,16 +33,13 @@ from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(quantized.Quantization):
     """Scale and zero point of the int8 values."""
 
-    where: ClassVar[str] = "quantize_and_pack_4h4w"
+    where = "quantize_and_pack_4h4w"
 
     scale: float
     zp: int
-
-    def __post_init__(self) -> None:
-        quantized.check(self)
 
 
 def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
@@ -63,7 +60,7 @@ def padding(call: Call) -> Padding:
     return Padding(Pad(call.params.zp), Pad(call.params.zp))
 
 
-PUSH = PushWords(tensor("OUT"), tensor("X"), float32("INV"), int32("ZP"), int32("FLAGS"))
+PUSH = PushWords(tensor("OUT"), tensor("X"), *elementwise.REQUANT)
 SPEC = SpecWords(hashed("OUT"), hashed("X"))
 OUT, X, INV, ZP, FLAGS = PUSH.offsets
 OUT_HASH, X_HASH = SPEC.offsets
@@ -131,12 +128,12 @@ OP = OpSpec(
     kernel=KernelSpec(kernel, launch, PUSH, SPEC, work_item),
     check=check,
     cases=rule(
-        480,
-        golden,
         EXAMPLE,
         dict(x=(64, 2048)),
         EXAMPLE.refused(ShapeError, "fill words", x=(6, 14)),
         EXAMPLE.refused(ParameterError, "zp", zp=128),
         EXAMPLE.refused(LayoutError, "x has a layout", x="C"),
+        spread=480,
+        make=golden,
     ),
 )

@@ -140,11 +140,11 @@ class CaseRule:
 
 
 def rule(
-    spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any], *refused: ErrorCase,
-    hard: tuple[Hard, ...] = (), **draws: Any,
+    example: Case, bench: Mapping[str, Any], *refused: ErrorCase, spread: int, make: Callable[[CaseSlot], Made],
+    **more: Any,
 ) -> CaseRule:  # fmt: skip
-    """A `CaseRule`: ``bench`` changes the example; ``draws`` are ``constants`` and ``data``."""
-    return CaseRule(spread, make, example, example.changed(**bench), refused, hard, **draws)
+    """A `CaseRule`: ``bench`` changes the example; ``more`` are ``hard``, ``constants`` and ``data``."""
+    return CaseRule(spread, make, example, example.changed(**bench), refused, **more)
 
 
 #: A random case has the number of one of so many slots: every residue of three dims, with every style.
@@ -266,6 +266,12 @@ TAILS = (15, 17, 31, 33, 47, 65, 113, 1)
 
 #: An image of that many positions, for operators that take any.
 MANY_IMAGE = (1, 3, MANY_ROWS, MANY_COLUMNS)
+
+
+def moving_rule(example: Case, *refused: ErrorCase, spread: int) -> CaseRule:
+    """The cases of an operator that moves the elements of a tensor of any shape, and has no parameters."""
+    hard = (many(ranked_input, MANY_IMAGE, "x"),)
+    return rule(example, dict(x=(1, 64, 112, 112)), *refused, spread=spread, make=ranked_input, hard=hard)
 
 
 def twins_and_many(make: Callable[[CaseSlot], Made], *inputs: str) -> tuple[Hard, ...]:

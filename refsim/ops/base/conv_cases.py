@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -62,14 +63,6 @@ def refused(case: Case) -> tuple[ErrorCase, ...]:
 
 
 # --- the rules that make cases ---------------------------------------------------------------------------
-
-
-def rule(
-    kind: WindowKind, spread: int, make: Callable[[CaseSlot], Made], example: Case, bench: Mapping[str, Any],
-    *refused: ErrorCase, constants: Constants = constants,
-) -> CaseRule:  # fmt: skip
-    """The cases of a convolution; ``bench`` changes its example."""
-    return case_rule.rule(spread, make, example, bench, *refused, hard=hard(make, kind), constants=constants)
 
 
 def golden_window(slot: CaseSlot) -> dict[str, Any]:
@@ -141,6 +134,16 @@ def golden(slot: CaseSlot, kind: WindowKind = ANY) -> Made:
     groups, channels, out = golden_channels(slot, kind)
     params = golden_params(slot, golden_window(slot), groups)
     return params, golden_image(slot, params, channels), {"out_channels": out, "bias": slot.bias}
+
+
+def rule(
+    example: Case, bench: Mapping[str, Any], *refused: ErrorCase, kind: WindowKind = ANY, spread: int = 1440,
+    make: Callable[[CaseSlot], Made] | None = None, constants: Constants = constants,
+) -> CaseRule:  # fmt: skip
+    """The cases of a convolution, by `golden` if nothing else makes them; ``bench`` changes its example."""
+    make = make or partial(golden, kind=kind)
+    draws: dict[str, Any] = {"hard": hard(make, kind), "constants": constants}
+    return case_rule.rule(example, bench, *refused, spread=spread, make=make, **draws)
 
 
 # --- hard golden cases -----------------------------------------------------------------------------------

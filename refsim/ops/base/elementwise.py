@@ -11,14 +11,15 @@ import numpy as np
 from refsim.core.index import W_STRIDE, block_extent, block_numel, buf_idx, inner_dim, word_idx
 from refsim.core.jit import jitable
 from refsim.core.launch import PLANE_ROW, Launch, Triple, check_counts, column_local, plane_global_size
-from refsim.core.layout import INT8_LAYOUTS, C, H, Layout, W
-from refsim.core.push import FLOAT, PushWords, SpecWords
+from refsim.core.layout import INT8_LAYOUTS, PACKED_4W, C, H, Layout, W
+from refsim.core.push import FLOAT, PushWords, SpecWords, float32, hashed, int32, vectors
 from refsim.core.qmath import bounds_bits, inv_scale
 from refsim.core.tensor import MAX_RANK, TensorDesc
 from refsim.ops.base.arg import Arg, Kind
+from refsim.ops.base.case import Case
 from refsim.ops.base.host.row import ModuleCall, Shader, plain
 from refsim.ops.base.padding import OnDevice, Pad, Padding
-from refsim.ops.base.spec import Call, KernelSpec, OpSpec
+from refsim.ops.base.spec import Call, KernelSpec, OpSpec, Upstream
 from refsim.ops.base.traits import Family
 
 UNSPECIFIED = Padding(Pad(0, OnDevice.UNSPECIFIED), Pad(0, OnDevice.UNSPECIFIED))
@@ -131,6 +132,12 @@ def same_shape(params: Any, shapes: Any, consts: Any, declared: Any) -> tuple[in
 
 # --- what an operator says -------------------------------------------------------------------------------
 
+#: The specialization words of a kernel that makes ``out`` of ``x`` and finds its words by `tile_word`.
+SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
+OUT_HASH, X_HASH, *_ = SPEC.offsets
+#: The push words of a requantization; they stand in a kernel's row in this order, one behind the other.
+REQUANT = (float32("INV"), int32("ZP"), int32("FLAGS"))
+
 
 def args(params: Any, **layouts: Sequence[Layout]) -> tuple[Arg, ...]:
     """Inputs, parameters and output in serialized order; the layouts of each tensor by its name, the output's last."""
@@ -176,6 +183,12 @@ def module_between(
     )
 
 
+def example(op: str) -> Case:
+    """A small tensor, for an operator with one input and the parameters `quantized.InOutParams`."""
+    params = dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4)
+    return Case(op, params, {"x": ((2, 5, 3, 7), "4W4C")}, "4W4C")
+
+
 def operator(params: Any, inputs: Sequence[str], **own: Any) -> OpSpec:
     """An operator from int8 to int8 at the same place: what follows from that, and what is its own."""
     tensors = (*inputs, "out")
@@ -188,5 +201,38 @@ def operator(params: Any, inputs: Sequence[str], **own: Any) -> OpSpec:
         padding=padding_unspecified,
         sync=tensors,
         max_rank=MAX_RANK,
+        **own,
+    )
+
+
+def operator_between(
+    name: str, params: Any, x: Sequence[Layout], out: Sequence[Layout], **own: Any
+) -> OpSpec:
+    """An operator between two layouts or dtypes at the same place."""
+    return OpSpec(name=name, args=args(params, x=x, out=out), params=params, out_shape=same_shape, **own)
+
+
+def staging(name: str, params: Any, packed: str, shader: str, walk: str, **own: Any) -> OpSpec:
+    """A step between the tensor ``packed``, x or out, and its contiguous bytes (NCHW), which stand in one dim of 4W.
+
+    ``walk``: what each invocation of upstream's ``shader`` takes of the packed tensor.
+    """
+    layouts: dict[str, Sequence[Layout]] = {"x": (PACKED_4W,), "out": (PACKED_4W,), packed: INT8_LAYOUTS}
+    module = ModuleCall(
+        shaders=plain(shader),
+        bindings=("out", "x", f"meta:{packed}"),
+        spec=(f"layout:{packed}",),
+        global_size=f"{walk}:{packed}",
+        local_size="default",
+    )
+    return OpSpec(
+        name=name,
+        serialized="",
+        args=tuple(
+            replace(arg, contiguous=arg.kind is not Kind.PARAM and arg.name != packed)
+            for arg in args(params, **layouts)
+        ),
+        params=params,
+        upstream=Upstream(module=module),
         **own,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -25,16 +25,13 @@ from refsim.ops.base.traits import Family
 
 
 @dataclass(frozen=True)
-class FloatLinearParams:
+class FloatLinearParams(quantized.Quantization):
     """Quantization of the activation."""
 
-    where: ClassVar[str] = "linear_q8ta_q8csw"
+    where = "linear_q8ta_q8csw"
 
     in_scale: float
     in_zp: int
-
-    def __post_init__(self) -> None:
-        quantized.check(self)
 
 
 def define(params: FloatLinearParams, target: Target, x: np.ndarray, **consts: np.ndarray) -> np.ndarray:

@@ -226,14 +226,12 @@ def example(op: str, shape: tuple[int, ...], layout: str, out: str, **params: fl
 
 
 def rule(
-    make: Callable[[CaseSlot], Made],
-    example: Case,
-    bench: Mapping[str, Any],
-    *refused: ErrorCase,
+    example: Case, bench: Mapping[str, Any], *refused: ErrorCase, make: Callable[[CaseSlot], Made],
     rows: bool = True,
-) -> CaseRule:
+) -> CaseRule:  # fmt: skip
     """The cases of a linear operator. ``bench`` are changes of its example; ``rows``: it takes more than one."""
-    return case_rule.rule(960, make, example, bench, *refused, hard=hard(make, rows), constants=constants)
+    draws: dict[str, Any] = {"hard": hard(make, rows), "constants": constants}
+    return case_rule.rule(example, bench, *refused, spread=960, make=make, **draws)
 
 
 def operator(params: Any, **own: Any) -> OpSpec:

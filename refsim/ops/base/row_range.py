@@ -227,14 +227,14 @@ def operator(name: str, out: Arg, **own: Any) -> OpSpec:
         features={"scale": 0.05},
     )
     cases = rule(
-        320,
-        golden,
         example,
         dict(block=(1, 2048), x=(128, 2048)),
         example.refused(ShapeError, "block is not a row", block=(1, 32)),
         example.refused(ParameterError, "no range of int8", qmin=-129),
         example.refused(ParameterError, "keepdim", keepdim=True),
         example.refused(ShapeError, "too few dims", x=(64,), block=(64,)),
+        spread=320,
+        make=golden,
         hard=HARD,
     )
     return OpSpec(

@@ -16,11 +16,11 @@ from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel, jitable, select
 from refsim.core.lanes import as_f32, insert, lane
-from refsim.core.push import PushWords, SpecWords, float32, hashed, int32, tensor, vectors
+from refsim.core.push import PushWords, float32, int32, tensor
 from refsim.core.qmath import check_scale, f32, inv_scale, requant
 from refsim.ops.base import elementwise, quantized
-from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, quantization, ranked_shape, rule
+from refsim.ops.base.elementwise import OUT_HASH, SPEC, X_HASH
 from refsim.ops.base.spec import Upstream
 from refsim.ops.base.target import Target
 
@@ -50,18 +50,9 @@ def define(params: Params, target: Target, x: np.ndarray) -> np.ndarray:
 
 
 PUSH = PushWords(
-    tensor("OUT"),
-    tensor("X"),
-    float32("IN_SCALE"),
-    int32("IN_ZP"),
-    float32("SLOPE"),
-    float32("INV"),
-    int32("ZP"),
-    int32("FLAGS"),
+    tensor("OUT"), tensor("X"), float32("IN_SCALE"), int32("IN_ZP"), float32("SLOPE"), *elementwise.REQUANT
 )
-SPEC = SpecWords(hashed("OUT"), hashed("X"), vectors("OUT"), vectors("X"))
 OUT, X, IN_SCALE, IN_ZP, SLOPE, INV, ZP, FLAGS = PUSH.offsets
-OUT_HASH, X_HASH, *_ = SPEC.offsets
 
 
 @emulated_kernel
@@ -93,12 +84,7 @@ def golden(slot: CaseSlot) -> Made:
     )
 
 
-EXAMPLE = Case(
-    Params.where,
-    dict(in_scale=0.02, in_zp=3, out_scale=0.05, out_zp=-4),
-    {"x": ((2, 5, 3, 7), "4W4C")},
-    "4W4C",
-)
+EXAMPLE = elementwise.example(Params.where)
 
 OP = elementwise.operator(
     Params,
@@ -107,13 +93,13 @@ OP = elementwise.operator(
     define=define,
     kernel=elementwise.tiles(kernel, PUSH, SPEC),
     cases=rule(
-        1040,
-        golden,
         EXAMPLE,
         dict(x=(1, 256, 56, 56)),
         EXAMPLE.refused(ParameterError, "in_zp", in_zp=-129),
         EXAMPLE.refused(ParameterError, "slope", slope=0.0),
         EXAMPLE.refused(LayoutError, "pack different dims", out="4W"),
+        spread=1040,
+        make=golden,
     ),
     upstream=Upstream(resizes=True),
 )
