@@ -35,7 +35,10 @@ from refsim.core.errors import ParameterError
 )
 @click.option("--list", "listing", is_flag=True, help="List the mutants and run none.")
 @click.option(
-    "--record", is_flag=True, help="Renew tests/mutants/seeded.jsonl and docs/mutants.md with the outcomes."
+    "--record",
+    "keep",
+    is_flag=True,
+    help="Renew tests/mutants/seeded.jsonl and docs/mutants.md with the outcomes.",
 )
 @click.option("--random", "count", type=click.IntRange(1), metavar="N", help="Run N changes drawn at random.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the random draw.")
@@ -75,13 +78,11 @@ def command(**options: Any) -> TriedBugs | ListedBugs | TriedChanges | ListedCha
             )
         bugs: TriedBugs | ListedBugs = checkout_module("mutants.verb").mutate(**options)
         return bugs
-    shared = {name: options[name] for name in ("workers", "listing")}
+    shared = {name: options[name] for name in ("workers", "listing", "keep")}
     ids = random.pop("random_ids")
     count = random.pop("count") or len(ids)
-    verb = checkout_module("mutants.generated.verb")
-    changes: TriedChanges | ListedChanges = verb.mutate(
-        count=count, ids=ids, keep=options["record"], **random, **shared
-    )
+    mutate = checkout_module("mutants.verb").mutate_randomly
+    changes: TriedChanges | ListedChanges = mutate(count=count, ids=ids, **random, **shared)
     return changes
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from examples import UNARY
-from mutants import record, run, verb
+from mutants import page, record, run, verb
 from mutants.generated import sample
 from mutants.mutant import Mutant, edit
 from mutants.seeded import ALL
@@ -80,14 +80,13 @@ def test_no_change_that_can_run_here_is_no_success(refsim, monkeypatch: pytest.M
 
 @pytest.mark.long
 def test_recording(refsim, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
-    monkeypatch.setattr(record, "record_path", lambda: tmp_path / "mutants.jsonl")
-    monkeypatch.setattr(record, "page_path", lambda: tmp_path / "mutants.md")
+    monkeypatch.setattr(record, "seeded_path", lambda: tmp_path / "mutants.jsonl")
+    monkeypatch.setattr(page, "path", lambda: tmp_path / "mutants.md")
     refsim("mutate --id cpu-N7-add --record")
     refsim("mutate --id cpu-N5-relu --record")
     rows = record.read()
     assert list(rows) == [name for name in ALL if name in CHEAP]
-    page = (tmp_path / "mutants.md").read_text()
-    assert "| CPU | 2 of 2 | 2 of 2 (100 %) |" in page
+    assert "| CPU | 2 of 2 | 2 of 2 (100 %) |" in (tmp_path / "mutants.md").read_text()
 
 
 def test_an_installed_package_says_that_it_needs_a_checkout(refsim, monkeypatch, tmp_path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
-from mutants.generated import verb as mutations
+from mutants import verb as mutations
 from saved import arrays, contents, flip
 from verbs import commands
 

@@ -1,31 +1,47 @@
-"""The outcomes on all mutants as they were last found: tests/mutants/seeded.jsonl, and docs/mutants.md made of it."""
+"""What became of bugs as it was last found: seeded.jsonl of those that are known, random.jsonl of one random run."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mutants.bugs import BUGS, CPU, GPU, LOWERING, PLACES, Bug
-from mutants.generated import page as unseen
-from mutants.markdown import table
-from mutants.outcome import FIRST, SURVIVED, Outcome
+from mutants.generated.naming import AMONG_EQUALS, BY_REPAIR, PLACES, RIGHT
+from mutants.generated.targets import AREAS
+from mutants.generated.trial import CORPUS, EQUIVALENT, INVALID, LIVES, MODELS_, TESTS, Verdict
+from mutants.outcome import Outcome
 from mutants.seeded import ALL
 from mutants.tree import CHECKOUT
+from refsim.cli._mutated import RandomTotal
 from refsim.core import atomic_write
+from refsim.core.errors import FormatError
 
 Row = Mapping[str, Any]
-TITLES = {CPU: "CPU", GPU: "lavapipe", LOWERING: "lowering"}
+#: The tests that compare choices with what is written down: which build is dispatched, how work is divided.
+CHOICES = (
+    "tests/exec/cpu/test_plans.py",
+    "tests/ops/test_launches.py",
+    "tests/ops/test_arrays.py",
+    "tests/gpu/test_reads.py::test_no_word_is_asked_for",
+)
+#: Where a mutant's copy of the sources lay, the checkout, or Python: folders of one machine.
+FOLDERS = re.compile(
+    r"/\S*/refsim-mutant-\w*(/copy/)?|/\S*?/(?=(?:refsim|tests|shaders|golden)/)|/\S*/lib/(?=python3)"
+)
 
 
-def record_path() -> Path:
+def seeded_path() -> Path:
     return CHECKOUT / "tests" / "mutants" / "seeded.jsonl"
 
 
-def page_path() -> Path:
-    return CHECKOUT / "docs" / "mutants.md"
+def random_path() -> Path:
+    return CHECKOUT / "tests" / "mutants" / "generated" / "random.jsonl"
+
+
+# --- known bugs ------------------------------------------------------------------------------------------
 
 
 def row(outcome: Outcome) -> Row:
@@ -39,91 +55,109 @@ def row(outcome: Outcome) -> Row:
 
 def read() -> dict[str, Row]:
     """The recorded rows by id; none without a record."""
-    path = record_path()
+    path = seeded_path()
     lines = path.read_text().splitlines() if path.exists() else []
     return {found["id"]: found for found in map(json.loads, lines)}
 
 
-def renew(outcomes: Iterable[Outcome]) -> None:
-    """Put outcomes into the record, drop mutants that there are no more, and make the page anew."""
+def renew(outcomes: Iterable[Outcome]) -> list[Row]:
+    """Put outcomes into the record and drop mutants that are gone; all rows, in the order of the mutants."""
     rows = read() | {outcome.mutant.id: row(outcome) for outcome in outcomes}
     kept = [rows[name] for name in ALL if name in rows]
-    atomic_write.write(record_path(), "".join(json.dumps(each) + "\n" for each in kept).encode())
-    atomic_write.write(page_path(), page(kept).encode())
+    _write(seeded_path(), kept)
+    return kept
 
 
-# --- the page --------------------------------------------------------------------------------------------
+def _write(path: Path, rows: Iterable[Row]) -> None:
+    atomic_write.write(path, "".join(json.dumps(each) + "\n" for each in rows).encode())
 
 
-@dataclass(frozen=True)
-class Total:
-    """Mutants of a place: all, killed, and killed with the true cause among the first that were named."""
-
-    place: str
-    mutants: int
-    killed: int
-    named: int
+# --- random changes --------------------------------------------------------------------------------------
 
 
-def totals(rows: Sequence[Row]) -> list[Total]:
-    """One per place, and one of all."""
-    found = []
-    for place in (*PLACES, "all"):
-        mine = [each for each in rows if place in (ALL[each["id"]].place, "all")]
-        killed = [each for each in mine if each["how"] != SURVIVED]
-        named = sum(each["rank"] is not None and each["rank"] <= FIRST for each in killed)
-        found.append(Total(place, len(mine), len(killed), named))
-    return found
-
-
-def page(rows: Sequence[Row]) -> str:
-    """docs/mutants.md."""
-    summary = [
-        (
-            TITLES.get(t.place, t.place),
-            f"{t.killed} of {t.mutants}",
-            f"{t.named} of {t.killed} ({percent(t.named, t.killed)})",
-        )
-        for t in totals(rows)
-    ]
-    return _PAGE.format(
-        random=unseen.section(),
-        totals=table(("place", "killed", f"true cause among the first {FIRST}"), summary),
-        bugs=table(("bug", "what", "seen in", *TITLES.values(), "where not"), map(_bug_row, BUGS.values())),
+def total(area: str, verdicts: Sequence[Verdict]) -> RandomTotal:
+    """Verdicts of an area by kind, and how many of what was noticed by bytes or an error was also named."""
+    kinds = Counter(each.verdict for each in verdicts)
+    noticed = [each for each in verdicts if each.noticed]
+    places = Counter(each.place for each in noticed)
+    took = sorted(seconds for each in verdicts for seconds in each.reports)
+    return RandomTotal(
+        area=area,
+        drawn=len(verdicts),
+        **{kind: kinds[kind] for kind in (INVALID, EQUIVALENT, CORPUS, MODELS_, TESTS, LIVES)},
+        noticed=len(noticed),
+        named=sum(each.named for each in noticed),
+        reported=len(noticed) - kinds[TESTS],
+        places=sum(places[place] for place in PLACES),
+        placed=places[RIGHT],
+        among_equals=places[RIGHT] + places[AMONG_EQUALS],
+        repaired=places[RIGHT] + places[AMONG_EQUALS] + places[BY_REPAIR],
+        seconds=(took[len(took) // 2], took[(95 * len(took) - 1) // 100]) if took else None,
     )
 
 
-def percent(part: int, whole: int) -> str:
-    return f"{100 * part // whole} %" if whole else "-"
+def totals(verdicts: Iterable[Verdict]) -> list[RandomTotal]:
+    """One per area that occurs, and one of all."""
+    rows = tuple(verdicts)
+    areas = [name for name in AREAS if any(each.area == name for each in rows)]
+    found = [total(name, [each for each in rows if each.area == name]) for name in areas]
+    return [*found, total("all", rows)]
 
 
-def _bug_row(bug: Bug) -> tuple[object, ...]:
-    counts = {
-        place: sum(mutant.bug == bug.id and mutant.place == place for mutant in ALL.values())
-        for place in PLACES
-    }
-    shown = (counts[place] or "-" for place in TITLES)
-    return (bug.id, bug.what, bug.seen, *shown, bug.elsewhere)
+def by_choice(verdicts: Iterable[Verdict]) -> int:
+    """Of those noticed: what no byte showed, only a choice that is not the one written down."""
+    return sum(each.verdict == TESTS and each.by.startswith(CHOICES) for each in verdicts)
 
 
-_PAGE = """# Bugs that must be noticed
+def write(
+    verdicts: Sequence[Verdict],
+    count: int,
+    seed: int,
+    left_out: Mapping[str, str],
+    first: int | None = None,
+    note: str = "",
+) -> None:
+    """Write random.jsonl: a line about the run, then a line per change. ``note``: what became of it."""
+    head = {"count": count, "seed": seed, "left_out": left_out, "first": first, "note": note}
+    _write(random_path(), [head, *map(_kept, verdicts)])
 
-## Bugs that nobody thought of
 
-{random}
-## Seeded bugs
+def _kept(each: Verdict) -> Row:
+    said, *causes = (FOLDERS.sub("", text) for text in (each.said, *each.causes))
+    return {**vars(each), "said": said[:200], "causes": causes}
 
-Each kind of bug that really happened in packed int8 kernels is put into a copy of the sources: into kernels, shaders,
-launches, executors and passes. The corpus must notice it, and the diff must name it. This page is made by
-`refsim mutate --record`, which keeps the outcome of each in tests/mutants/seeded.jsonl;
-`refsim mutate --id ID` runs one again.
 
-{totals}
-On the CPU and on lavapipe a mutant runs cases of the corpus, or a bundled model (`MODEL/VALUE`: the first buffer that
-is wrong). One of the lowering takes a network of `tests/lowering/networks.py` through the passes; the graph is
-compared, then every buffer of its run. Bugs in what is computed before there is an executor, constants and launches,
-are seeded once and run on both.
+def read_random() -> tuple[Row, list[Verdict]] | None:
+    """(about the run, its verdicts), or None if no run is recorded."""
+    path = random_path()
+    if not path.exists():
+        return None
+    head, *_ = path.read_text().splitlines()
+    return json.loads(head), read_verdicts(path, skip=1)
 
-### Kinds
 
-{bugs}"""
+def append(path: Path, verdict: Verdict) -> None:
+    """Add a line to a file of verdicts."""
+    with open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps(vars(verdict)) + "\n")
+
+
+def read_verdicts(path: Path, skip: int = 0) -> list[Verdict]:
+    """Verdicts of a file with one a line; none without a file. FormatError for a line that is none.
+
+    Whoever was killed while it wrote left a last line without an end; it is taken off.
+    """
+    if not path.exists():
+        return []
+    found = []
+    whole, ended, rest = path.read_text().rpartition("\n")
+    if rest:
+        path.write_text(whole + ended)
+    for number, text in enumerate(whole.splitlines()[skip:], 1 + skip):
+        try:
+            held = json.loads(text)
+            lists = {name: tuple(held.get(name, ())) for name in ("causes", "pattern", "reports")}
+            found.append(Verdict(**{**held, **lists}))
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f"{path}:{number}", "not a verdict", got=repr(error)[:200]) from error
+    return found

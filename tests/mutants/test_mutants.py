@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from examples import LINEAR, UNARY
 
-from mutants import cases, outcome, record
+from mutants import cases, outcome, page, record
 from mutants.bugs import BUGS, EXECUTORS, PLACES
 from mutants.mutant import CASES, Mutant, edit
 from mutants.run import run
@@ -140,10 +140,9 @@ def test_the_record_is_of_these_mutants() -> None:
 
 def test_the_page_shows_the_record() -> None:
     rows = list(record.read().values())
-    assert record.page_path().read_text() == record.page(rows), "fix: refsim mutate --record"
+    assert page.path().read_text() == page.page(rows), "fix: refsim mutate --record"
 
 
 def test_every_mutant_was_killed_and_nine_in_ten_named() -> None:
-    for total in record.totals(list(record.read().values())):
-        assert total.killed == total.mutants > 0, total
-        assert 10 * total.named >= 9 * total.killed, total
+    for place, mutants, killed, named in page.counts(list(record.read().values())):
+        assert killed == mutants > 0 and 10 * named >= 9 * killed, place

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mutants import objects, tree
-from mutants.generated import naming, page, record, reports, sample, trial, verb
+from mutants import objects, page, record, tree, verb
+from mutants.generated import naming, reports, sample, trial
 from mutants.generated.change import Change
 from mutants.tree import CHECKOUT
 from refsim.exec.cpu import compiled
@@ -139,11 +139,11 @@ def test_verdicts_are_kept_and_read_again(tmp_path: Path) -> None:
     path = tmp_path / "verdicts"
     path.write_text("".join(json.dumps(vars(each)) + "\n" for each in rows))
     assert record.read_verdicts(path) == rows
-    totals = {total.area: total for total in record.summary(rows)}
-    assert (totals["all"].meant, totals["all"].noticed, totals["native"].noticed) == (7, 6, 1)
+    totals = {total.area: total for total in record.totals(rows)}
+    assert (page.meant(totals["all"]), totals["all"].noticed, totals["native"].noticed) == (7, 6, 1)
     emulated = totals["emulated"]
     assert (emulated.noticed, emulated.reported, emulated.named) == (5, 4, 2)
-    assert (emulated.placed, emulated.places(*naming.PLACES)) == ((1, 2, 3), 4)
+    assert (emulated.placed, emulated.among_equals, emulated.repaired, emulated.places) == (1, 2, 3, 4)
     assert (emulated.seconds, totals["native"].seconds) == ((7.0, 10.0), None)
 
 
@@ -154,9 +154,8 @@ def test_what_only_a_choice_shows_is_counted_apart() -> None:
         trial.Verdict("b", "native", "what", trial.TESTS, "tests/exec/cpu/test_runner.py::test_y"),
         trial.Verdict("c", "graph", "what", trial.CORPUS, "q8ta_add/0001"),
     ]
-    every = record.summary(rows)[-1]
-    assert (every.noticed, every.by_choice) == (3, 1)
-    assert "1 changed nothing but a choice" in page._choices(every) and "2 of 2" in page._choices(every)
+    assert (record.total("all", rows).noticed, record.by_choice(rows)) == (3, 1)
+    assert "1 changed nothing but a choice" in page.choices(rows) and "2 of 2" in page.choices(rows)
     assert all((CHECKOUT / test.partition("::")[0]).is_file() for test in record.CHOICES)
 
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 
 from mutants import cases, graphs, repaired, runner
 from mutants.bugs import GPU
-from mutants.generated import equivalent, naming, own_tests, reports
+from mutants.generated import naming, own_tests, reports
 from mutants.generated.change import Change
 from mutants.generated.targets import AREAS, MODELS, Area, Condition, conditions, subjects
 from mutants.mutant import MODEL, Mutant
@@ -85,9 +85,8 @@ def run(area: str, change: Change, tests: bool = True) -> Verdict:
     """
     begin = time.monotonic()
     made = Verdict(change.id, area, str(change), LIVES)
-    known = equivalent.reason(change.id)
-    if known:
-        return replace(made, verdict=EQUIVALENT, said=known)
+    if change.id in equivalent():
+        return replace(made, verdict=EQUIVALENT, said=equivalent()[change.id])
     lacked = ""
     for _ in range(2):  # somebody may have replaced files of the checkout meanwhile
         with tempfile.TemporaryDirectory(prefix="refsim-mutant-") as scratch:
@@ -98,6 +97,13 @@ def run(area: str, change: Change, tests: bool = True) -> Verdict:
         if not lacked:
             return replace(found, seconds=round(time.monotonic() - begin, 1))
     raise ProcessError("mutate", "failed twice for want of a file of the checkout", got=lacked, need="it")
+
+
+@cache
+def equivalent() -> Mapping[str, str]:
+    """Ids of changes that change nothing anyone could notice, and the reason of each."""
+    found: dict[str, str] = json.loads(Path(__file__).with_name("equivalent.json").read_text())
+    return found
 
 
 class _Trial:
