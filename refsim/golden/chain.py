@@ -8,7 +8,7 @@ shape that it has.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,12 +28,17 @@ from refsim.graph.shapes import zeros
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
+from refsim.ops.base.case_rule import rounded
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
+from refsim.ops.base.traits import Family
 
 #: What stands before the number in the name of a chain, where a case has its operator.
 CHAINS = "chains"
+Shape = tuple[int, ...]
+Quantization = tuple[float, int]
 _F32, _INDEX = np.dtype(np.float32), np.dtype(np.int32)
 
 
@@ -96,12 +101,10 @@ class ChainCase:
 
     def shrunk(self) -> ChainCase:
         """The chain at its smaller shape. Raises what an operator raises that does not take the sizes."""
-        links: list[Link] = []
-        tensors = [Tensor(0, self.smaller, _F32, WIDTH_PACKED)]
-        for number, link in enumerate(self.links):
-            links.append(link if link.op in OPS else _at(link, tensors))
-            tensors += linked(number, links[-1], tensors, self.seed, Target())[1]
-        return replace(self, shape=self.smaller, smaller=(), links=tuple(links))
+        draft = ChainDraft(self.kind, self.smaller, self.seed)
+        for link in self.links:
+            draft.add(link, len(link.shapes))
+        return replace(self, shape=self.smaller, smaller=(), links=tuple(draft.links))
 
     def graph(self, where: str, target: Target | None = None) -> Graph:
         """The graph, each operator bound to constants of its own seed. Raises what binding a case raises."""
@@ -109,7 +112,7 @@ class ChainCase:
         tensors = [Tensor(0, self.shape, _F32, WIDTH_PACKED)]
         nodes = []
         for number, link in enumerate(self.links):
-            node, outs = linked(number, link, tensors, self.seed, target)
+            node, outs = _linked(number, link, tensors, self.seed, target)
             nodes.append(node)
             tensors += outs
         return Graph(where, dict(enumerate(tensors)), tuple(nodes), (0,), self.outputs, target)
@@ -122,15 +125,62 @@ class ChainCase:
         return drawn.astype(np.float32)
 
 
-def _at(link: Link, tensors: Sequence[Tensor]) -> Link:
-    """A float operator with the shapes that its results have now."""
-    given = [zeros(tensors[value].shape, tensors[value].dtype) for value in link.inputs]
-    args = [given, *link.args] if link.listed else [*given, *link.args]
-    results = aten.find(link.op, CHAINS).outlined(args, CHAINS)
-    return replace(link, shapes=tuple(result.shape for result in results))
+class ChainDraft:
+    """A chain that grows node by node. ``at``: the number of the value that the last node made."""
+
+    def __init__(self, kind: str, shape: Shape, seed: int = 0) -> None:
+        self.kind, self.input, self.seed = kind, shape, seed
+        self.links: list[Link] = []
+        self.tensors = [Tensor(0, shape, _F32, WIDTH_PACKED)]
+        self.at, self.low, self.high = 0, 0.0, 0.0
+
+    def grown(self, link: Link, outputs: int | None = None) -> tuple[Link, Node, list[Tensor]]:
+        """The next node, of a float operator with the shapes of its first ``outputs`` results, and what it makes.
+
+        Raises what an operator raises that does not take its inputs.
+        """
+        if link.op not in OPS:
+            given = [zeros(self.tensors[value].shape, self.tensors[value].dtype) for value in link.inputs]
+            args = [given, *link.args] if link.listed else [*given, *link.args]
+            results = aten.find(link.op, CHAINS).outlined(args, CHAINS)
+            link = replace(link, shapes=tuple(result.shape for result in results[:outputs]))
+        return link, *_linked(len(self.links), link, self.tensors, self.seed, Target())
+
+    def add(self, link: Link, outputs: int | None = None) -> int:
+        """Append a node, as `grown` makes it."""
+        link, _, outs = self.grown(link, outputs)
+        self.links.append(link)
+        self.tensors += outs
+        self.at = outs[0].id
+        return self.at
+
+    def spread(self, q: Quantization) -> None:
+        """The input has all values of a quantization, and some beyond the range, to both sides."""
+        self.low, self.high = (rounded((steps - q[1]) * q[0]) for steps in (-140, 139))
+
+    def chain(self, *outputs: int) -> ChainCase:
+        """All of it, with these outputs."""
+        return ChainCase(self.kind, self.input, self.low, self.high, tuple(self.links), outputs, self.seed)
 
 
-def linked(
+def only(wanted: Callable[[OpSpec], bool]) -> str:
+    """The first operator of this kind."""
+    return next(name for name, op in OPS.items() if wanted(op))
+
+
+def of(family: Family) -> str:
+    return only(lambda op: op.family is family)
+
+
+def quantize(value: int, q: Quantization, layout: str) -> Link:
+    return Link(of(Family.QUANTIZE), (value,), {"scale": q[0], "zp": q[1]}, layout)
+
+
+def dequantize(value: int, q: Quantization, layout: str = str(WIDTH_PACKED)) -> Link:
+    return Link(of(Family.DEQUANTIZE), (value,), {"scale": q[0], "zp": q[1]}, layout)
+
+
+def _linked(
     number: int, link: Link, tensors: Sequence[Tensor], seed: int, target: Target
 ) -> tuple[Node, list[Tensor]]:
     """Node ``number`` of a chain with this seed, which reads some of ``tensors``, and the tensors that it makes."""

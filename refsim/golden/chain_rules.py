@@ -13,10 +13,19 @@ from zlib import crc32
 
 from refsim.aten.pool import PoolWindow
 from refsim.core.rng import Rng
-from refsim.golden.chain import CHAINS, ChainCase, Link
+from refsim.golden.chain import (
+    CHAINS,
+    ChainCase,
+    ChainDraft,
+    Link,
+    Quantization,
+    Shape,
+    dequantize,
+    of,
+    only,
+    quantize,
+)
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.traits import Family
 
 MAX_POOL, MEAN, VIEW = "aten.max_pool2d_with_indices.default", "aten.mean.dim", "aten.view_copy.default"
@@ -85,34 +94,33 @@ def _window(rng: Rng, number: int) -> tuple[Shape, PoolWindow]:
 def _max_pool(rng: Rng, number: int) -> ChainCase:
     size, window = _window(rng, number)
     images, channels = 1 + number % 2, _channels(number)
-    draft, q = ChainDraft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
+    draft, q = RuleDraft("max pool", rng, (images, channels, *size)), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
     draft.through(q, layout)
     draft.clamp(_bounds(number // 2 + 1), q[0])
     sides = (list(pair) for pair in (window.kernel, window.stride, window.padding, window.dilation))
-    out = (images, channels, *window.out)
-    draft.floats(MAX_POOL, *sides, window.ceil_mode, shapes=(out, out))
+    draft.floats(MAX_POOL, *sides, window.ceil_mode)
     after = _moved(q, number)
     draft.through(after, layout)
-    return draft.chain()
+    return draft.made()
 
 
 def _mean(rng: Rng, number: int) -> ChainCase:
     images, channels = 1 + number % 3, _channels(number + 2)
     shape = (images, channels, rng.integer(1, 11), rng.integer(2, 17))
-    draft, q = ChainDraft("mean", rng, shape), _quantization(rng, number + number // 6)
+    draft, q = RuleDraft("mean", rng, shape), _quantization(rng, number + number // 6)
     draft.through(q, _BY_CHANNELS[number % 3])
     draft.clamp(_bounds(number), q[0])
     dims = ([-1, -2], [2, 3], [3, 2])[number // 2 % 3]
-    draft.floats(MEAN, dims, True, shapes=((images, channels, 1, 1),))
+    draft.floats(MEAN, dims, True)
     viewed = number % 2 == 1
     if viewed:
-        draft.floats(VIEW, [images, channels], shapes=((images, channels),))
+        draft.floats(VIEW, [images, channels])
     after = (
         (rounded(q[0] * 0.31), q[1]) if abs(q[1]) < 6 else (rounded(q[0] * 0.9), q[1] + 1 - 2 * (q[1] > 0))
     )
     draft.through(after, "4W" if viewed else "4C")
-    return draft.chain()
+    return draft.made()
 
 
 def _clamp(rng: Rng, number: int) -> ChainCase:
@@ -120,12 +128,12 @@ def _clamp(rng: Rng, number: int) -> ChainCase:
     shape: Shape = (1 + number % 2, _channels(number), rng.integer(1, 7), rng.integer(3, 19))
     layout = ("4C", "4W", "4W4C", "4H4W", "4C1W")[number % 5]
     shape = shape[number // 5 % 3 :] if layout in ("4W", "4H4W") else shape
-    draft, q = ChainDraft("clamp", rng, shape), _quantization(rng, number)
+    draft, q = RuleDraft("clamp", rng, shape), _quantization(rng, number)
     draft.through(q, layout)
     draft.clamp(_bounds(number + 1), q[0])
     after = (rounded(q[0] * (0.4, 1.7, 1.0, 0.013)[number % 4]), q[1] // 2 + 3)
     draft.through(after, layout)
-    return draft.chain()
+    return draft.made()
 
 
 # --- what must stay apart --------------------------------------------------------------------------------
@@ -134,7 +142,7 @@ def _clamp(rng: Rng, number: int) -> ChainCase:
 def _read_twice(rng: Rng, number: int) -> ChainCase:
     """The real values between are an output too, or the clamped ones are, or another operator reads them."""
     shape = (1, _channels(number + 4), 6, 5 + number)
-    draft, q = ChainDraft("read twice", rng, shape), _quantization(rng, number + 1)
+    draft, q = RuleDraft("read twice", rng, shape), _quantization(rng, number + 1)
     real = draft.through(q, "4C")
     if number % 3 == 0:
         draft.clamp((0.0, 60.5), q[0])
@@ -148,7 +156,7 @@ def _read_twice(rng: Rng, number: int) -> ChainCase:
         more = real
     after = _moved(q, number)
     draft.through(after, "4C")
-    return draft.chain(more)
+    return draft.made(more)
 
 
 def _residual(rng: Rng, number: int) -> ChainCase:
@@ -158,7 +166,7 @@ def _residual(rng: Rng, number: int) -> ChainCase:
     """
     channels, out = (16, 24, 20, 68, 16, 128)[number], (32, 12, 36, 20, 32, 132)[number]
     images, *sizes = (1 + number % 2, 5 + number, 7 + 2 * number) if number < 5 else (1, 48, 50)
-    draft = ChainDraft("residual", rng, (images, channels, *sizes))
+    draft = RuleDraft("residual", rng, (images, channels, *sizes))
     a, b, c, d = ((rounded(rng.scale_moderate() * (1, 9, 30, 30)[k]), 7 * k - 5 * number) for k in range(4))
     first, second = "4W4C", ("4C1W", "4C", "4W4C")[number % 3]
 
@@ -181,7 +189,7 @@ def _residual(rng: Rng, number: int) -> ChainCase:
     shuffle = {"in_scale": d[0], "in_zp": d[1], "out_inv_scale": inverse, "out_zp": a[1], "upscale": 2}
     draft.bound(of(Family.SHUFFLE), shuffle, second)
     draft.dequantize((rounded(d[0] / 0.7), a[1]))
-    return draft.chain(early) if number % 4 == 3 else draft.chain()
+    return draft.made(early) if number % 4 == 3 else draft.made()
 
 
 # --- what the cases and the other chains do not hold ------------------------------------------------------
@@ -191,12 +199,12 @@ def _ties(rng: Rng, number: int) -> ChainCase:
     """Means that lie exactly between two steps of the output: scales are powers of two, and so is the pixels' count."""
     images, channels = 1 + number % 2, _channels(number + 3)
     size = ((2, 2), (1, 4), (2, 4), (4, 1))[number % 4]
-    draft, scale = ChainDraft("mean ties", rng, (images, channels, *size)), 0.25
+    draft, scale = RuleDraft("mean ties", rng, (images, channels, *size)), 0.25
     draft.through((scale, 3 - number), _BY_CHANNELS[number % 3])
-    draft.floats(MEAN, [-1, -2], True, shapes=((images, channels, 1, 1),))
+    draft.floats(MEAN, [-1, -2], True)
     after = (scale * 2 / (size[0] * size[1]) * (1, 3)[number // 4 % 2], number - 4)
     draft.through(after, "4C")
-    return draft.chain()
+    return draft.made()
 
 
 def _two_clones(rng: Rng, number: int) -> ChainCase:
@@ -204,7 +212,7 @@ def _two_clones(rng: Rng, number: int) -> ChainCase:
     layouts = ("4C", "4W4C", "4C1W")
     own, first, second = (layouts[(number + k) % 3] for k in range(3))
     draft, q = (
-        ChainDraft("two clones", rng, (1 + number % 2, _channels(number), 5, 6 + number)),
+        RuleDraft("two clones", rng, (1 + number % 2, _channels(number), 5, 6 + number)),
         _quantization(rng, number),
     )
     draft.quantize(q, own)
@@ -216,13 +224,13 @@ def _two_clones(rng: Rng, number: int) -> ChainCase:
         if number % 2 or layout == first:
             draft.bound(elementwise(1), sides(q, q), layout)
         ends.append(draft.dequantize(q))
-    return draft.chain(*ends[:-1])
+    return draft.made(*ends[:-1])
 
 
 def _other_zero(rng: Rng, number: int) -> ChainCase:
     """Requantized with the same scale and another zero point: the bytes move, and are no copies."""
     draft, q = (
-        ChainDraft("other zero point", rng, (1, _channels(number), 4, 5 + number)),
+        RuleDraft("other zero point", rng, (1, _channels(number), 4, 5 + number)),
         _quantization(rng, number),
     )
     first, second = _BY_CHANNELS[number % 3], _BY_CHANNELS[(number + number // 3) % 3]
@@ -230,7 +238,7 @@ def _other_zero(rng: Rng, number: int) -> ChainCase:
     draft.clamp(BOUNDS[number % 2], q[0])
     after = (q[0], q[1] + (19, 7, 1)[number % 3] * (1 if q[1] < 0 else -1))
     draft.through(after, second)
-    return draft.chain()
+    return draft.made()
 
 
 def _float(rng: Rng, number: int) -> ChainCase:
@@ -239,49 +247,41 @@ def _float(rng: Rng, number: int) -> ChainCase:
     images, channels = 1 + number % 2, (6, 14, 22, 19, 13)[turn]
     size = (259, 257) if number == 8 else (rng.integer(4, 9), rng.integer(5, 12))
     shape = (1 if number == 8 else images, channels, *size)
-    draft, q = ChainDraft("float", rng, shape), _quantization(rng, number)
+    draft, q = RuleDraft("float", rng, shape), _quantization(rng, number)
     layout = _BY_CHANNELS[number % 3]
     draft.through(q, layout, packed)
     where = "" if packed == "W" else packed
     if turn == 0:
-        window = PoolWindow(size, (3, 2), (2, 1), (1, 0), (1, 1), False)
-        sides = (list(pair) for pair in (window.kernel, window.stride, window.padding))
-        draft.floats(
-            AVERAGE, *sides, False, bool(number % 3), None, shapes=((*shape[:2], *window.out),), layout=where
-        )
+        draft.floats(AVERAGE, [3, 2], [2, 1], [1, 0], False, bool(number % 3), None, layout=where)
     elif turn in (1, 2):  # 7 and 11 channels to a group, or 3 and 2 groups
         groups = (2, channels // 3 if channels % 3 == 0 else 2)[number // 10 % 2]
-        draft.floats(
-            GROUP_NORM, None, None, shape[0], channels, size[0] * size[1], groups, 1e-5, layout=where
-        )
+        sizes = (shape[0], channels, size[0] * size[1])
+        draft.floats(GROUP_NORM, None, None, *sizes, groups, 1e-5, layout=where, outputs=1)
     elif turn == 3:
-        draft.floats(SUM, [1], True, shapes=((shape[0], 1, *size),), layout=where)
+        draft.floats(SUM, [1], True, layout=where)
     else:
-        out = (size[0] * 2 - 1, size[1] + 3)
-        draft.floats(
-            BILINEAR, list(out), bool(number // 5 % 2), None, shapes=((*shape[:2], *out),), layout=where
-        )
+        out = [size[0] * 2 - 1, size[1] + 3]
+        draft.floats(BILINEAR, out, bool(number // 5 % 2), None, layout=where)
     after = (rounded(q[0] * (1.0, 1.0 / q[0] / 30, 1.0 / q[0] / 30, 7.0, 0.9)[turn]), 4 - number)
     draft.through(after, layout)
-    return draft.chain()
+    return draft.made()
 
 
 def _layer_norm(rng: Rng, number: int) -> ChainCase:
     """Rows of an image, or of a matrix, each normalized by its own mean and deviation."""
     shape: Shape = ((2, 5, 7, 19), (9, 68), (1, 6, 4, 70), (3, 5, 33))[number % 4]
-    draft, q = ChainDraft("layer norm", rng, shape), _quantization(rng, number)
+    draft, q = RuleDraft("layer norm", rng, shape), _quantization(rng, number)
     layout = "4W" if len(shape) < 4 else _BY_CHANNELS[number % 3]
     draft.through(q, layout)
-    rows = (*shape[:-1], 1)
-    draft.floats(LAYER_NORM, [shape[-1]], None, None, 1e-5, shapes=(shape, rows, rows))
+    draft.floats(LAYER_NORM, [shape[-1]], None, None, 1e-5)
     after = (1 / 32, 3 - number)
     draft.through(after, layout)
-    return draft.chain()
+    return draft.made()
 
 
 def _two_shapes(rng: Rng, number: int) -> ChainCase:
     """At its bound, and at a smaller shape in the memory of the bound: images by turns, and rows."""
-    draft = ChainDraft(
+    draft = RuleDraft(
         "two shapes", rng, ((1 + number % 3, 12 + 4 * number, 9, 14), (11, 24))[number % 4 == 3]
     )
     a, b, c = ((rounded(rng.scale_moderate() * (1, 9, 30)[k]), 7 * k - 5 * number) for k in range(3))
@@ -291,7 +291,7 @@ def _two_shapes(rng: Rng, number: int) -> ChainCase:
         many = only(lambda op: op.family is Family.LINEAR and not op.one_row and op.channel_dim == -1)
         draft.bound(many, first | {"activation": "relu"}, "4H4W", out_channels=19, bias=True)
         draft.dequantize(b)
-        return replace(draft.chain(), smaller=(5, 24))
+        return replace(draft.made(), smaller=(5, 24))
     channels, layout = draft.input[1], ("4W4C", "4C", "4C1W")[number % 3]
     draft.quantize(a, layout)
     rest = {"padding": (1, 1), "dilation": (1, 1), "activation": ("none", "relu")[number % 2]}
@@ -302,12 +302,12 @@ def _two_shapes(rng: Rng, number: int) -> ChainCase:
     draft.dequantize(c)
     draft.clamp(_bounds(number), c[0])
     if number % 2:
-        draft.floats(MEAN, [2, 3], True, shapes=((*draft.input[:2], 1, 1),))
+        draft.floats(MEAN, [2, 3], True)
     draft.quantize(b, "4C")
     draft.dequantize(b)
     images = 1 if number % 3 else draft.input[0]
     return replace(
-        draft.chain(early), smaller=(images, channels, 1 + rng.integer(1, 7), 1 + rng.integer(1, 12))
+        draft.made(early), smaller=(images, channels, 1 + rng.integer(1, 7), 1 + rng.integer(1, 12))
     )
 
 
@@ -348,17 +348,7 @@ def chains() -> Iterator[ChainCase]:
     return map(chain, range(COUNT))
 
 
-Shape = tuple[int, ...]
-Quantization = tuple[float, int]
 HARDTANH, RELU = "aten.hardtanh.default", "aten.relu.default"
-
-
-def only(wanted: Callable[[OpSpec], bool]) -> str:
-    return next(name for name, op in OPS.items() if wanted(op))
-
-
-def of(family: Family) -> str:
-    return only(lambda op: op.family is family)
 
 
 def elementwise(inputs: int) -> str:
@@ -377,54 +367,43 @@ def terms(a: Quantization, b: Quantization, out: Quantization, alpha: float) -> 
     return inputs | {"out_scale": out[0], "out_zp": out[1]}
 
 
-class ChainDraft:
-    """Collects the nodes of a chain. ``at`` is the number of the value that the last node made."""
+class RuleDraft(ChainDraft):
+    """A chain of a rule. Each node reads the value that the last one made."""
 
     def __init__(self, kind: str, rng: Rng, shape: Shape) -> None:
-        self.kind, self.rng = kind, rng
-        self.input = self.shape = shape
-        self.links: list[Link] = []
-        self.at, self._next = 0, 1
-        self.low = self.high = 0.0
-
-    def _add(self, link: Link, outputs: int = 1) -> int:
-        self.links.append(link)
-        self.at, self._next = self._next, self._next + outputs
-        return self.at
+        super().__init__(kind, shape)
+        self.rng = rng
 
     def bound(self, op: str, params: dict[str, Any], layout: str, *others: int, **features: Any) -> int:
         """An operator of the corpus, of the last value and ``others``."""
-        return self._add(Link(op, (self.at, *others), params, layout, features))
+        return self.add(Link(op, (self.at, *others), params, layout, features))
 
     def quantize(self, q: Quantization, layout: str) -> int:
-        """The first one says which values there are: some beyond the range, to both sides."""
+        """The first one says which values there are."""
         if not self.links:
-            scale, zp = q
-            self.low, self.high = rounded((-140 - zp) * scale), rounded((139 - zp) * scale)
-        return self.bound(of(Family.QUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
+            self.spread(q)
+        return self.add(quantize(self.at, q, layout))
 
     def dequantize(self, q: Quantization, layout: str = "W") -> int:
-        return self.bound(of(Family.DEQUANTIZE), {"scale": q[0], "zp": q[1]}, layout)
+        return self.add(dequantize(self.at, q, layout))
 
     def through(self, q: Quantization, layout: str, real: str = "W") -> int:
         """Quantized in a layout, and dequantized again into another."""
         self.quantize(q, layout)
         return self.dequantize(q, real)
 
-    def floats(self, op: str, *args: Any, shapes: tuple[Shape, ...] | None = None, layout: str = "") -> int:
-        """A float operator; its outputs are of the input's shape where none is said."""
-        shapes = shapes or (self.shape,)
-        self.shape = shapes[0]
-        return self._add(Link(op, (self.at,), layout=layout, args=args, shapes=shapes), len(shapes))
+    def floats(self, op: str, *args: Any, layout: str = "", outputs: int | None = None) -> int:
+        """A float operator; ``outputs``: how many of its results there are, if not all."""
+        return self.add(Link(op, (self.at,), layout=layout, args=args), outputs)
 
     def clamp(self, bounds: tuple[float, ...] | None, scale: float) -> None:
         """Between these bounds, in steps of this scale; of an empty pair a relu; none."""
         if bounds is not None:
             self.floats(HARDTANH if bounds else RELU, *(rounded(bound * scale) for bound in bounds))
 
-    def chain(self, *more: int) -> ChainCase:
+    def made(self, *more: int) -> ChainCase:
         """All of it; the last value and ``more`` are its outputs."""
-        seed = self.rng.integer(0, (1 << 31) - 1) & ~1  # the seed beside it makes the values of another run
-        return ChainCase(
-            self.kind, self.input, self.low, self.high, tuple(self.links), (self.at, *more), seed
-        )
+        self.seed = (
+            self.rng.integer(0, (1 << 31) - 1) & ~1
+        )  # the seed beside it makes the values of another run
+        return self.chain(self.at, *more)

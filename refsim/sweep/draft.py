@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from refsim import aten
 from refsim.core.errors import RefsimError
-from refsim.core.layout import LAYOUTS, WIDTH_PACKED
+from refsim.core.layout import LAYOUTS
 from refsim.core.rng import Rng
 from refsim.exec.executor import Definition
-from refsim.golden.chain import ChainCase, Link, linked
-from refsim.golden.chain_rules import Quantization, Shape, of
-from refsim.graph.graph import Graph, Tensor
+from refsim.golden.chain import ChainDraft, Link, Quantization, Shape, dequantize, of, quantize
+from refsim.graph.graph import Graph
 from refsim.graph.interpreter import logical, run_node, stored
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
@@ -39,34 +37,21 @@ class DraftValue:
     q: Quantization | None = None
 
 
-@dataclass
-class GraphDraft:
-    """A graph that grows: its nodes, values and what these are by definition."""
+class GraphDraft(ChainDraft):
+    """A random graph that grows: its nodes, values and what these are by definition. ``q``: of which its input is."""
 
-    rng: Rng
-    seed: int
-    shape: Shape
-    low: float
-    high: float
-    links: list[Link] = field(default_factory=list)
-    values: list[DraftValue] = field(default_factory=list)
+    def __init__(self, rng: Rng, seed: int, shape: Shape, q: Quantization) -> None:
+        super().__init__(GRAPHS, shape, seed)
+        self.rng = rng
+        self.spread(q)
+        self._graph = Graph(GRAPHS, {0: self.tensors[0]}, (), (0,), (), Target())
+        self._held = {0: stored(self._graph, 0, self.chain(0).data(), GRAPHS)}
+        self.values = [DraftValue(0, shape)]
 
-    def __post_init__(self) -> None:
-        self._target = Target()
-        self._tensors = [Tensor(0, self.shape, np.dtype(np.float32), WIDTH_PACKED)]
-        self._graph = Graph(GRAPHS, {}, (), (0,), (), self._target)
-        self._graph.tensors[0] = self._tensors[0]
-        data = self.chain((0,)).data()
-        self._held = {0: stored(self._graph, 0, data, GRAPHS)}
-        self.values.append(DraftValue(0, self.shape))
-
-    def add(self, link: Link, q: Quantization | None = None) -> DraftValue | None:
+    def append(self, link: Link, q: Quantization | None = None) -> DraftValue | None:
         """A node, if it can be bound and computed; the values that it makes may be read from now on."""
-        number = len(self.links)
         try:
-            if link.op not in OPS:
-                link = self._shaped(link)
-            node, outs = linked(number, link, self._tensors, self.seed, self._target)
+            link, node, outs = self.grown(link)
             if max(prod(out.shape) for out in outs) > MOST_ELEMENTS or not all(out.shape for out in outs):
                 return None
             self._graph.tensors.update((out.id, out) for out in outs)
@@ -74,24 +59,15 @@ class GraphDraft:
         except (RefsimError, ValueError):
             return None
         self.links.append(link)
-        self._tensors += outs
+        self.tensors += outs
         self._held |= made
         self.values.append(DraftValue(outs[0].id, outs[0].shape, q))
         return self.values[-1]
 
-    def _shaped(self, link: Link) -> Link:
-        """A float operator with the shapes of its results."""
-        args = [logical(self._graph, self._held, value) for value in link.inputs]
-        given = [args, *link.args] if link.listed else [*args, *link.args]
-        results = aten.find(link.op, GRAPHS).run(given, GRAPHS)
-        if results[0].dtype != np.float32 or any(r.dtype.kind != "i" for r in results[1:]):
-            raise ValueError("a result of another dtype")
-        return replace(link, shapes=tuple(r.shape for r in results))
-
     def undo(self, links: int) -> None:
         """Back to so many nodes."""
         made = sum(max(1, len(link.shapes)) for link in self.links[:links])
-        del self.links[links:], self._tensors[made + 1 :]
+        del self.links[links:], self.tensors[made + 1 :]
         self.values = [value for value in self.values if value.number <= made]
 
     def real(self, value: DraftValue) -> np.ndarray:
@@ -100,7 +76,7 @@ class GraphDraft:
         return logical(self._graph, {value.number: held}, value.number)
 
     def layout_of(self, value: DraftValue) -> str:
-        return str(self._tensors[value.number].layout)
+        return str(self.tensors[value.number].layout)
 
     def of(self, int8: bool) -> list[DraftValue]:
         return [value for value in self.values if (value.q is not None) == int8]
@@ -109,11 +85,8 @@ class GraphDraft:
         """One of these, of the latest mostly."""
         return values[-1] if self.rng.chance(65) else self.rng.choice(values)
 
-    def chain(self, outputs: tuple[int, ...]) -> ChainCase:
-        return ChainCase(GRAPHS, self.shape, self.low, self.high, tuple(self.links), outputs, self.seed)
 
-
-def quantize(draft: GraphDraft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
+def quantized(draft: GraphDraft, value: DraftValue, q: Quantization | None = None) -> DraftValue | None:
     """To parameters that fit its values, those of another int8 value, or the scale of one and another zero point."""
     rng, known = draft.rng, [v.q for v in draft.values if v.q is not None]
     if q is None and known and rng.chance(40):
@@ -128,14 +101,12 @@ def quantize(draft: GraphDraft, value: DraftValue, q: Quantization | None = None
     layouts += [
         n for n in layouts if LAYOUTS[n].outer_block == 1
     ] * 2  # pixels side by side, as kernels like them
-    link = Link(of(Family.QUANTIZE), (value.number,), {"scale": q[0], "zp": q[1]}, rng.choice(layouts))
-    return draft.add(link, q)
+    return draft.append(quantize(value.number, q, rng.choice(layouts)), q)
 
 
-def dequantize(draft: GraphDraft, value: DraftValue) -> DraftValue | None:
+def dequantized(draft: GraphDraft, value: DraftValue) -> DraftValue | None:
     assert value.q is not None
-    params = {"scale": value.q[0], "zp": value.q[1]}
-    return draft.add(Link(of(Family.DEQUANTIZE), (value.number,), params, str(WIDTH_PACKED)))
+    return draft.append(dequantize(value.number, value.q))
 
 
 # --- int8 operators --------------------------------------------------------------------------------------
@@ -169,7 +140,7 @@ def _applied(draft: GraphDraft, op: OpSpec) -> DraftValue | None:
     for at, need in enumerate(row[:-1]):
         if draft.layout_of(sources[at]) != need:
             link = Link(of(Family.RELAYOUT), (sources[at].number,), layout=need)
-            if (moved := draft.add(link, sources[at].q)) is None:
+            if (moved := draft.append(link, sources[at].q)) is None:
                 return None
             sources[at] = moved
     q = value.q if op.family is Family.RELAYOUT else _result(draft, op, sources)
@@ -178,7 +149,7 @@ def _applied(draft: GraphDraft, op: OpSpec) -> DraftValue | None:
     features: dict[str, Any] = {}
     if any(arg.name == "weight" for arg in op.of_kind(Kind.CONST)):
         features = {"out_channels": _out_channels(rng, op, value.shape, params), "bias": rng.chance(70)}
-    return draft.add(Link(op.name, tuple(v.number for v in sources), params, row[-1], features), q)
+    return draft.append(Link(op.name, tuple(v.number for v in sources), params, row[-1], features), q)
 
 
 def _result(draft: GraphDraft, op: OpSpec, sources: Sequence[DraftValue]) -> Quantization:
@@ -354,7 +325,7 @@ TWO: dict[str, tuple[tuple[Any, ...], ...]] = {
 
 def _float(draft: GraphDraft) -> DraftValue:
     """Mostly what a dequantize gives here, so that nobody else reads it."""
-    made = dequantize(draft, draft.pick(draft.of(int8=True))) if draft.rng.chance(75) else None
+    made = dequantized(draft, draft.pick(draft.of(int8=True))) if draft.rng.chance(75) else None
     return made or draft.pick(draft.of(int8=False))
 
 
@@ -363,7 +334,7 @@ def _closed(draft: GraphDraft, made: DraftValue | None, before: int) -> None:
     if made is None:
         draft.undo(before)
     elif draft.rng.chance(80):
-        quantize(draft, made)
+        quantized(draft, made)
 
 
 def _on_floats(draft: GraphDraft) -> None:
@@ -373,7 +344,7 @@ def _on_floats(draft: GraphDraft) -> None:
     made: DraftValue | None = None
     while made is None or rng.chance(40):
         name = rng.choice(NAMES)
-        made = draft.add(Link(name, (value.number,), args=ONE[name](rng, value.shape)))
+        made = draft.append(Link(name, (value.number,), args=ONE[name](rng, value.shape)))
         if made is None:
             break
         value = made
@@ -387,7 +358,9 @@ def _on_two(draft: GraphDraft) -> None:
     other = other if other in fits else rng.choice(fits)
     name = rng.choice(list(TWO))
     sides = [value.number, other.number]
-    made = draft.add(Link(name, tuple(sides if rng.chance(70) else sides[::-1]), args=rng.choice(TWO[name])))
+    made = draft.append(
+        Link(name, tuple(sides if rng.chance(70) else sides[::-1]), args=rng.choice(TWO[name]))
+    )
     _closed(draft, made, before)
 
 
@@ -412,13 +385,15 @@ def _joined(draft: GraphDraft) -> None:
     fits = [v for v in floats if len(v.shape) == len(value.shape) and rest(v.shape) == rest(value.shape)]
     others = [rng.choice(fits).number for _ in range(rng.integer(1, 2))]
     _closed(
-        draft, draft.add(Link("aten.cat.default", (value.number, *others), args=(dim,), listed=True)), before
+        draft,
+        draft.append(Link("aten.cat.default", (value.number, *others), args=(dim,), listed=True)),
+        before,
     )
 
 
 def _requantized(draft: GraphDraft) -> None:
     """Nothing between a dequantize and a quantize, or a float once more."""
-    quantize(draft, _float(draft))
+    quantized(draft, _float(draft))
 
 
 #: What a step of a draw does, as often as it stands here.

@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from refsim.core.errors import RefsimError
 from refsim.core.rng import Rng
-from refsim.golden.chain import ChainCase
-from refsim.golden.chain_rules import Shape
+from refsim.golden.chain import ChainCase, Shape
 from refsim.ops.base.case_rule import ZERO_POINTS, rounded
-from refsim.sweep.draft import MENU, GraphDraft, dequantize, quantize
+from refsim.sweep.draft import MENU, GraphDraft, dequantized, quantized
 
 #: Operators of a graph before its end, and how many draws may fail before it is left as it is.
 LEAST, MOST, TRIES = 3, 12, 60
@@ -35,15 +34,14 @@ def draw(seed: int) -> ChainCase:
     rows = (rng.choice((1, 1, 3, 6, 9)), 4 * rng.integer(1, 16))
     shape = rows if rng.chance(20) else shape[1:] if rng.chance(5) else shape
     q = (rounded(rng.scale_moderate()), rng.choice(ZERO_POINTS))
-    low, high = (rounded((steps - q[1]) * q[0]) for steps in (-140, 139))
-    draft = GraphDraft(rng, rng.integer(0, (1 << 31) - 1) & ~1, shape, low, high)
+    draft = GraphDraft(rng, rng.integer(0, (1 << 31) - 1) & ~1, shape, q)
     count = rng.integer(LEAST, MOST - 1)
-    quantize(draft, draft.values[0], q)
+    quantized(draft, draft.values[0], q)
     for _ in range(TRIES):
         if len(draft.links) >= count:
             break
         rng.choice(MENU)(draft)
-    return _smaller(draft.chain(_outputs(draft)), Rng(seed ^ _SHAPES))
+    return _smaller(draft.chain(*_outputs(draft)), Rng(seed ^ _SHAPES))
 
 
 def _smaller(chain: ChainCase, rng: Rng) -> ChainCase:
@@ -66,7 +64,7 @@ def _outputs(draft: GraphDraft) -> tuple[int, ...]:
     for value in list(draft.values):
         if value.number in read:
             continue
-        found.append(value if value.q is None else dequantize(draft, value) or value)
+        found.append(value if value.q is None else dequantized(draft, value) or value)
     between = [value for value in draft.of(int8=False) if value.number in read and value.number]
     if between and draft.rng.chance(25):
         found.append(draft.rng.choice(between))
