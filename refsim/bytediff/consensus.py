@@ -10,6 +10,7 @@ from refsim.bytediff.rank import Cause, Told
 from refsim.bytediff.report import Report
 from refsim.bytediff.search import NUMBERS
 from refsim.bytediff.search.words import Place
+from refsim.core.meanings import Detail, OwnName
 from refsim.core.plain import plain
 
 #: A cause that predicts fewer differing cells than these may do so by chance.
@@ -20,7 +21,7 @@ LEAST_DIFFERING = 8
 class Form:
     """One way in which a cause reads, numbers aside, and how many buffers it predicts exactly in that way."""
 
-    detail: Annotated[str, "More about it, in words."]
+    detail: Detail
     exact: Annotated[int, "Cases that it predicts exactly as it reads here."]
 
 
@@ -53,11 +54,11 @@ class Agreed:
         )  # fmt: skip
 
     @property
-    def name(self) -> Annotated[str, "Its name."]:
+    def name(self) -> OwnName:
         return self.cause.name
 
     @property
-    def detail(self) -> Annotated[str, "More about it, in words."]:
+    def detail(self) -> Detail:
         return self.cause.detail
 
     @property

@@ -10,6 +10,7 @@ from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.invocations import Writer
 from refsim.bytediff.rank import FEW, Cause
 from refsim.core.locate import Location
+from refsim.core.meanings import CellKind, DifferentBytes, DifferentElements, LayoutName, SizeInBytes
 from refsim.core.plain import FLAT
 from refsim.core.tensor import TensorDesc
 
@@ -19,8 +20,8 @@ class Count:
     """Bytes of one kind: how many there are, and how many differ. Kinds that are not compared never fail."""
 
     kind: Annotated[str, "value, lane, word, unspecified or unknown padding, or allocation tail."]
-    bytes: Annotated[int, "Size in bytes."]
-    different: Annotated[int, "Bytes that differ."]
+    bytes: SizeInBytes
+    different: DifferentBytes
     compared: Annotated[bool, "Whether they count."]
 
 
@@ -31,7 +32,7 @@ class Difference:
     place: Annotated[Location, FLAT]
     expected: Annotated[int | float, "The right value."]
     actual: Annotated[int | float, "The value that was found."]
-    kind: Annotated[str, "value, lane padding or word padding."]
+    kind: CellKind
     writer: Writer | None
     legal: Annotated[tuple[str, ...], "Profiles under which the actual value is right."]
 
@@ -68,7 +69,7 @@ class Findings:
     title: Annotated[str, "What was compared."]
     counts: Annotated[tuple[Count, ...], "Bytes by kind."]
     differences: Annotated[tuple[Difference, ...], "The first differences."]
-    differing: Annotated[int, "Elements that differ."]
+    differing: DifferentElements
     legal: Annotated[Mapping[str, Allowed], "What each numerics profile explains."]
     profile: Annotated[str | None, "The numerics that the device was allowed."]
     pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."]
@@ -96,7 +97,7 @@ class Findings:
         return self.desc.shape
 
     @property
-    def layout(self) -> Annotated[str, "The layout."]:
+    def layout(self) -> LayoutName:
         return self.desc.layout.name
 
     @property

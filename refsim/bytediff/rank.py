@@ -16,6 +16,7 @@ from refsim.bytediff.search import stored
 from refsim.bytediff.search.stored import PADDING
 from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind
+from refsim.core.meanings import Detail, OwnName
 from refsim.core.plain import plain
 
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
@@ -46,8 +47,8 @@ class Cause:
     predicted bytes, if one was found. ``observed``: it was seen by running the call again.
     """
 
-    name: Annotated[str, "Its name."]
-    detail: Annotated[str, "More about it, in words."]
+    name: OwnName
+    detail: Detail
     explained: Annotated[int, "Differing elements that it predicts exactly."]
     differing: Annotated[int, "Differing elements that it is about."]
     contradicted: Annotated[int, "Elements that it would get wrong and that are right."]

@@ -15,6 +15,7 @@ from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
+from refsim.core.meanings import OperatorName
 from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
 from refsim.golden.covered import Coverage
@@ -42,7 +43,7 @@ class ListedCase:
     """A case of the corpus."""
 
     case: Annotated[str, "Name of the case.", Column()]
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     configuration: Annotated[str, "Shapes, layouts and parameters in one line.", Column()]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from refsim.core.meanings import OwnId, Seconds, Seed
 from refsim.core.plain import Column
 from refsim.core.result import Command, Comparison, Result, Table, Text
 
@@ -16,7 +17,7 @@ OUTCOME = ("mutant", "bug", "place", "subject", "outcome", "case", "rank", "caus
 class SeededBug:
     """A known bug, as docs/mutants.md lists it."""
 
-    mutant: Annotated[str, "Its id.", Column()]
+    mutant: Annotated[OwnId, Column()]
     bug: Annotated[str, "The kind of bug.", Column(drop=2)]
     place: Annotated[str, "The part of the sources that it is put into.", Column(drop=1)]
     subject: Annotated[str, "The operator, or what else is run.", Column(drop=3)]
@@ -27,7 +28,7 @@ class SeededBug:
 class SeededOutcome:
     """What became of a known bug."""
 
-    id: Annotated[str, "Its id."]
+    id: OwnId
     bug: Annotated[str, "The kind of bug."]
     place: Annotated[str, "The part of the sources that it is put into."]
     executor: Annotated[str, "What ran the cases."]
@@ -42,7 +43,7 @@ class SeededOutcome:
     causes: Annotated[Sequence[str], "The first causes that were named."]
     rank: Annotated[int | None, "Place of the first true one, from 1; null if it is none of them."]
     message: Annotated[str, "What was said where no buffer was compared."]
-    seconds: Annotated[float, "How long it took."]
+    seconds: Seconds
 
     def cells(self) -> tuple[object, ...]:
         cause = self.causes[0] if self.causes else self.message
@@ -84,7 +85,7 @@ class TriedBugs(Comparison):
 class RandomChange:
     """A change drawn at random."""
 
-    id: Annotated[str, "Its id.", Column("change")]
+    id: Annotated[OwnId, Column("change")]
     area: Annotated[str, "The part of the sources.", Column()]
     file: Annotated[str, "The file that it changes."]
     line: Annotated[int, "The line."]
@@ -96,7 +97,7 @@ class RandomChange:
 class RandomVerdict:
     """What became of a change."""
 
-    id: Annotated[str, "Its id."]
+    id: OwnId
     area: Annotated[str, "The part of the sources."]
     what: Annotated[str, "The change in words."]
     verdict: Annotated[str, "What noticed it, that it survived, or that it is no bug."]
@@ -106,7 +107,7 @@ class RandomVerdict:
     region: Annotated[str, "The true region, as it was named; empty if it was not."] = ""
     causes: Annotated[tuple[str, ...], "The first causes that were named."] = ()
     pattern: Annotated[tuple[str, ...], "What the differences have in common."] = ()
-    seconds: Annotated[float, "How long it took."] = 0.0
+    seconds: Seconds = 0.0
     place: Annotated[
         str, "Whether the place that was told is the changed one; empty if none could be told."
     ] = ""
@@ -150,7 +151,7 @@ class TriedChanges(Comparison):
     """With --random: what became of the changes."""
 
     random: Annotated[Sequence[RandomVerdict], "The changes."]
-    seed: Annotated[int, "The seed."]
+    seed: Seed
     left_out: Annotated[Mapping[str, str], "What cannot run here, and why."]
     totals: Annotated[Sequence[RandomTotal], "Counts by area, and of all."]
     survived: Annotated[Sequence[str], "Ids."]

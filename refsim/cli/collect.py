@@ -15,6 +15,7 @@ from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
+from refsim.core.meanings import DeviceFamily, FolderName
 from refsim.core.result import Result, Table, Text, shape_text
 from refsim.device.collect import Collected, Given, collect, family_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
@@ -27,9 +28,9 @@ class CollectedDump(Result):
     """A dump made of the outputs of an exposed program."""
 
     file: Annotated[str, "The exposed program."]
-    target: Annotated[str, "The family of devices whose layouts and kernels were taken."]
+    target: DeviceFamily
     runtime: Annotated[str, "The runtime that gave the outputs."]
-    dump: Annotated[str, "The folder."]
+    dump: FolderName
     values: Annotated[Sequence[Mapping[str, Any]], "The sidecars of the values."]
     collected: Collected
     why: str

@@ -16,6 +16,7 @@ from refsim.cli.kit.verb import verb
 from refsim.cli.run import EXPECTED_NAMES
 from refsim.core import choices
 from refsim.core.errors import FormatError
+from refsim.core.meanings import ComparedBytes, DifferentBytes
 from refsim.core.result import Result, Same, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 from refsim.device.complete import Completeness
@@ -47,8 +48,8 @@ class DemoModel:
     model: Annotated[str, "The model's name."]
     operators: Annotated[int, "The operators."]
     buffers: Annotated[int, "Buffers compared."]
-    bytes: Annotated[int, "Bytes compared."]
-    different: Annotated[int, "Bytes that differ."]
+    bytes: ComparedBytes
+    different: DifferentBytes
     not_compared: Annotated[Sequence[str], "Values that were not compared."]
     outputs_same: Annotated[bool, "Whether the outputs have the right bits."]
     ms: Annotated[Mapping[str, float], "Milliseconds by executor."]

@@ -17,6 +17,7 @@ from refsim.cli.kit.verb import verb
 from refsim.core.counted import counted
 from refsim.core.errors import MissingDependencyError
 from refsim.core.extras import GPU_FIX, INTEROP_FIX, TORCH_FIX, WEBGPU_FIX
+from refsim.core.meanings import Detail
 from refsim.core.result import Result, Table, Text
 from refsim.core.status import SAME, UNAVAILABLE
 from refsim.exec.executor import ExecutorInfo
@@ -43,7 +44,7 @@ class Requirement:
 
     thing: Annotated[str, "What was looked for."]
     status: Annotated[Literal["ok", "missing"], "How it came out."]
-    detail: Annotated[str, "More about it, in words."]
+    detail: Detail
     purpose: Annotated[str, "What it is for."] = ""
     fix: Annotated[str, "The command that installs it, if it is missing."] = ""
 

@@ -21,6 +21,7 @@ from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import layout
+from refsim.core.meanings import FileName, FileRead
 from refsim.core.result import Command, Result, Table, Text, shape_text
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
@@ -55,7 +56,7 @@ class FillByte(click.ParamType):
 class ExposedFile:
     """A file that was written, and its manifest."""
 
-    file: Annotated[str, "The file."]
+    file: FileName
     manifest: Annotated[str, "The file of its manifest."]
 
 
@@ -63,7 +64,7 @@ class ExposedFile:
 class ExposedProgram(Result):
     """Copies of a program that hand out the values inside its delegates."""
 
-    file: Annotated[str, "The file that was read."]
+    file: FileRead
     files: Annotated[Sequence[ExposedFile], "The files that were written."]
     manifests: Annotated[Sequence[Manifest], "What they hold."]
     left_out: Annotated[Mapping[str, str], "Values that cannot be handed out, and why."]

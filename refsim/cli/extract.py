@@ -17,6 +17,7 @@ from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core import choices
 from refsim.core.errors import GraphError
+from refsim.core.meanings import DelegateNumber, FolderName, NodeNumber, OperatorName
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, FileSize, Result, Text
 from refsim.device.opened import Opened, opened
@@ -43,8 +44,8 @@ class ExtractedCase(Result):
     """A case that was written."""
 
     file: Annotated[str, "The case that was copied; or the file, and the node in it."]
-    operator: Annotated[str, "Name of the operator."]
-    case: Annotated[str, "The folder."]
+    operator: OperatorName
+    case: FolderName
     files: Annotated[Sequence[FileSize], "The files that were written."]
     note: str
     program: bool
@@ -69,8 +70,8 @@ class ExtractedNode(ExtractedCase):
     """A case that was written of a node of a file."""
 
     aimed: Annotated[Opened, FLAT]
-    node: Annotated[int, "Number of the node."]
-    delegate: Annotated[int, "Number of the delegate."]
+    node: NodeNumber
+    delegate: DelegateNumber
 
 
 @verb("extract", "model.pte -n 0:7 --random 0 -o case")

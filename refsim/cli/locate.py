@@ -13,6 +13,7 @@ from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as named
 from refsim.core.locate import at_byte, at_index
+from refsim.core.meanings import CellKind, LayoutName
 from refsim.core.plain import plain
 from refsim.core.result import Result, Text
 from refsim.core.tensor import TensorDesc
@@ -22,7 +23,7 @@ from refsim.core.tensor import TensorDesc
 class Located(Result):
     """Where an element is in a buffer, or what a byte of it holds."""
 
-    layout: Annotated[str, "The layout."]
+    layout: LayoutName
     shape: Annotated[Sequence[int], "The logical sizes."]
     bytes: Annotated[int, "The size of the buffer."]
     byte: Annotated[int, "The byte, counted from 0."]
@@ -31,7 +32,7 @@ class Located(Result):
     block: Annotated[int, "The block of the layout."]
     place_in_block: Annotated[int, "Which element of the block it is."]
     index: Annotated[Sequence[int], "The element: n, c, h, w; in padding beyond the shape."]
-    kind: Annotated[str, "value, lane padding or word padding."]
+    kind: CellKind
 
     def text(self) -> Text:
         ones = [1] * (len(self.index) - len(self.shape))  # dims in front of the shape that the index also has

@@ -25,6 +25,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.doing import progress
+from refsim.core.meanings import OperatorName, OutputName, SizeInBytes, ValueName
 from refsim.core.plain import FLAT, Column
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
@@ -45,7 +46,7 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 class RepeatedOutput:
     """An output of the program."""
 
-    output: Annotated[str, "out0, out1, ..."]
+    output: OutputName
     distinct: Annotated[int, "How many different contents it had."]
 
 
@@ -61,9 +62,9 @@ class RepeatRow:
         "Number of the node; null for an input of a delegate, or an output of the program.",
         Column(),
     ]
-    operator: Annotated[str, "Name of the operator.", Column()]
-    value: Annotated[str, "The value's name.", Column("output")]
-    bytes: Annotated[int, "Size in bytes.", Column(drop=2)]
+    operator: Annotated[OperatorName, Column()]
+    value: Annotated[ValueName, Column("output")]
+    bytes: Annotated[SizeInBytes, Column(drop=2)]
     distinct: Annotated[int, "How many different contents it had.", Column()]
 
 

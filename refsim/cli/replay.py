@@ -25,6 +25,7 @@ from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
+from refsim.core.meanings import CaseName
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Result, Same, Text
@@ -94,7 +95,7 @@ class OnExecutor:
 class Replayed(Result):
     """A case on executors."""
 
-    case: Annotated[str, "The name of the case."]
+    case: CaseName
     executors: Annotated[Mapping[str, OnExecutor], "By executor."]
 
     @property
@@ -126,7 +127,7 @@ class Replayed(Result):
 class ReplayedActual(BufferCompared):
     """With --actual: what a device made of a case."""
 
-    case: Annotated[str, "The name of the case."]
+    case: CaseName
 
 
 @verb("replay", "case -x cpu")

@@ -14,6 +14,7 @@ from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.buffer import PackedBuffer, naming
 from refsim.core.layout import Layout
+from refsim.core.meanings import FileName
 from refsim.core.result import Result, Text, shape_text
 from refsim.core.tensor import TensorDesc
 from refsim.formats import npz
@@ -25,7 +26,7 @@ from refsim.formats.sidecars import described
 class Unpacked(Result):
     """An array that was written."""
 
-    file: Annotated[str, "The file."]
+    file: FileName
     layout: Annotated[str, "The layout that it was read from."]
     shape: Annotated[Sequence[int], "The sizes of the array."]
     dtype: Annotated[str, "Its type."]

@@ -16,6 +16,7 @@ import numpy as np
 
 from refsim.core.errors import ParameterError
 from refsim.core.jit import float64_bits, jitable, select, widen
+from refsim.core.meanings import OwnName
 
 CONTRACT, TIE_AWAY, FLUSH = 1, 2, 4
 CONVERT_SHIFT, CONVERT_MASK = 3, 3
@@ -48,7 +49,7 @@ class Profile:
       nearest int32, and 0 for NaN. In both of these the zero point is added afterwards.
     """
 
-    name: Annotated[str, "Its name."]
+    name: OwnName
     contract: Annotated[bool, "Whether a product and a sum are fused."] = False
     tie: Annotated[str, "Where halves are rounded to."] = "even"
     flush_denormals: Annotated[bool, "Whether denormals become 0."] = False

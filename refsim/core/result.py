@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from refsim.core import choices
+from refsim.core.meanings import OwnName
 from refsim.core.plain import FLAT, Column, JsonKey, keys
 from refsim.core.status import DIFFERENT, SAME
 
@@ -110,7 +111,7 @@ class Comparison(Result):
 class FileSize:
     """A file that was written."""
 
-    file: Annotated[str, "Its name.", Column()]
+    file: Annotated[OwnName, Column()]
     bytes: Annotated[int, "Its size.", Column()]
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from refsim import aten
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.plain import FLAT, Column
+from refsim.core.plain import Column
 from refsim.core.result import Comparison, Table, Text
-from refsim.device.opened import Opened
+from refsim.device.opened import Opened, OpenedFile
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
@@ -167,11 +167,9 @@ def _most(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuntimesCompared(Comparison):
+class RuntimesCompared(OpenedFile, Comparison):
     """With two runtimes: which values are others on the second one."""
 
-    file: Annotated[str, "The file."]
-    aimed: Annotated[Opened, FLAT]
     executors: Annotated[Sequence[str], "The executor that ran both."]
     runtimes: Annotated[Sequence[str], "The runtimes."]
     values: Annotated[Sequence[Across], "The values, in the order of execution."]

@@ -14,7 +14,7 @@ from refsim.core.errors import IncompleteError
 from refsim.core.plain import FLAT
 from refsim.core.result import Result, Same
 from refsim.core.status import DIFFERENT, SAME
-from refsim.device.opened import Opened
+from refsim.device.opened import Opened, OpenedFile
 from refsim.exec.model import Model
 from refsim.exec.share import Share
 from refsim.formats.dumps import Recorded, value_name
@@ -112,11 +112,8 @@ class Complete(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompleteComparison(Complete):
+class CompleteComparison(OpenedFile, Complete):
     """A comparison of a file's buffers."""
-
-    file: Annotated[str, "The file."]
-    aimed: Annotated[Opened, FLAT]
 
 
 def of_other_inputs(recorded: Recorded, model: Model, inputs: Sequence[np.ndarray]) -> bool:

@@ -17,6 +17,17 @@ from refsim.core.errors import ParameterError
 from refsim.core.folder_write import FolderWriter, writing
 from refsim.core.layout import layout
 from refsim.core.locate import at_byte
+from refsim.core.meanings import (
+    CellKind,
+    ComparedBytes,
+    DelegateNumber,
+    DifferentBytes,
+    DtypeName,
+    LayoutOrNone,
+    NodeNumber,
+    OperatorName,
+    SizeInBytes,
+)
 from refsim.core.plain import Column
 from refsim.device.choose import expression
 from refsim.device.dumped import dumped
@@ -38,7 +49,7 @@ class FirstByte:
 
     byte: Annotated[int, "Its number in the buffer."]
     index: Annotated[Sequence[int], "The element; in padding beyond the shape."]
-    kind: Annotated[str, "value, lane padding or word padding."]
+    kind: CellKind
     got: Annotated[int, "The byte of the run."]
     need: Annotated[int, "The byte that was recorded."]
 
@@ -47,8 +58,8 @@ class FirstByte:
 class Check:
     """A buffer against a recorded one."""
 
-    compared: Annotated[int, "Bytes compared."]
-    different: Annotated[int, "Bytes that differ."]
+    compared: ComparedBytes
+    different: DifferentBytes
     first: Annotated[FirstByte | None, "The first byte that differs; null if none does."] = None
     unfit: Annotated[str, "Why nothing was compared: it is of another shape or layout; else empty."] = ""
 
@@ -73,9 +84,9 @@ class OutputRow(NodeOutput):
 
     kernels: Annotated[str, "The kernels, or the library that ran a float operator."]
     shape: Annotated[tuple[int, ...], "The sizes, outermost dim first."]
-    layout: Annotated[str | None, "The layout; null for a tensor that has none."]
-    dtype: Annotated[str, "Its dtype."]
-    bytes: Annotated[int, "Size in bytes."]
+    layout: LayoutOrNone
+    dtype: DtypeName
+    bytes: SizeInBytes
     ms: Annotated[dict[str, float], "Milliseconds, by executor."] = field(default_factory=dict)
     steps: Annotated[
         dict[str, list[int]], "By executor: the nodes that it computed in one step with this one."
@@ -113,9 +124,9 @@ class OutputRow(NodeOutput):
 class Misshaped:
     """A node that ExecuTorch's runtime does not resize."""
 
-    delegate: Annotated[int, "Number of the delegate.", Column(drop=1)]
-    node: Annotated[int, "Number of the node.", Column()]
-    operator: Annotated[str, "Name of the operator.", Column()]
+    delegate: Annotated[DelegateNumber, Column(drop=1)]
+    node: Annotated[NodeNumber, Column()]
+    operator: Annotated[OperatorName, Column()]
     what: Annotated[str, "What happens, in words.", Column()]
 
 

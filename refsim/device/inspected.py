@@ -9,9 +9,10 @@ from typing import Annotated
 from refsim.check.run import pointer
 from refsim.core.counted import counted
 from refsim.core.layout import layout
+from refsim.core.meanings import DtypeName
 from refsim.core.plain import FLAT
-from refsim.core.result import Command, Result, Table, Text, shape_text
-from refsim.device.opened import Opened
+from refsim.core.result import Command, Table, Text, shape_text
+from refsim.device.opened import OpenedFile
 from refsim.graph.describe import DelegateFacts, OperatorFacts, TensorFacts
 from refsim.graph.origin import Origins
 
@@ -24,16 +25,14 @@ class InputBound:
     """An input that may be smaller than the file says."""
 
     input: Annotated[str, "in0, in1 and so on."]
-    dtype: Annotated[str, "Its dtype."]
+    dtype: DtypeName
     shape: Annotated[Sequence[int], "The largest shape."]
 
 
 @dataclass(frozen=True, kw_only=True)
-class InspectedFile(Result):
+class InspectedFile(OpenedFile):
     """How a file would be executed."""
 
-    file: Annotated[str, "The file."]
-    aimed: Annotated[Opened, FLAT]
     plan: Annotated[Sequence[str], "The instructions around the delegates, in words."]
     bounds: Annotated[Sequence[InputBound], "The inputs that may be smaller than the file says."]
     delegates: Annotated[Sequence[DelegateFacts], "The delegates."]

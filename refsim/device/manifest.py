@@ -19,6 +19,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, RefsimError
 from refsim.core.layout import layout
+from refsim.core.meanings import DtypeName, FileName, OutputName
 from refsim.core.plain import plain
 from refsim.core.tensor import TensorDesc
 from refsim.formats.file import quote, read_file
@@ -46,7 +47,7 @@ class Held:
 
     shape: Annotated[Sizes, "The sizes, outermost dim first."]
     layout: Annotated[str | None, "The layout; null: contiguous."]
-    dtype: Annotated[str, "Its dtype."]
+    dtype: DtypeName
     nbytes: Annotated[Count, "Size of its buffer in this layout."]
     operator: Annotated[str, "The operator that writes it; empty for an input of the delegate."] = ""
     node: Annotated[Count | None, "Its node; null for an input of the delegate."] = None
@@ -60,8 +61,8 @@ class Held:
 class ExposedOutput:
     """One output of the program: its name, dtype and shape, and the value that it holds, if it is one of a delegate."""
 
-    output: Annotated[str, "out0, out1, ..."]
-    dtype: Annotated[str, "Its dtype."]
+    output: OutputName
+    dtype: DtypeName
     shape: Annotated[Sizes, "Its sizes."]
     value: Annotated[str | None, "The value that it holds; null for an output of the program itself."] = None
     way: Annotated[Way | None, "How it holds the value: words, values or plain."] = None
@@ -76,7 +77,7 @@ class ExposedOutput:
 class Manifest:
     """What is in an exposed file."""
 
-    file: Annotated[str, "Name of the file."]
+    file: FileName
     digest: Annotated[str, "SHA-256 of the file."]
     source: Annotated[str, "The program that it was made from."]
     source_digest: Annotated[Sha256, "SHA-256 of that."]

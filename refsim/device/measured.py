@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
+from refsim.core.meanings import OwnName
+
 if TYPE_CHECKING:
     from refsim.core.qmath import Profile
 
@@ -16,7 +18,7 @@ MIXED = "mixed"
 class MeasuredDevice:
     """What one device does: a word for each question, ``mixed`` where not all numbers agree."""
 
-    device: Annotated[str, "Its name."]
+    device: OwnName
     vendor: Annotated[str, "Who made it."]
     driver: Annotated[str, "Driver and its version."]
     api_version: Annotated[str, "Version of Vulkan."]

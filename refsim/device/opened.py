@@ -12,7 +12,10 @@ from refsim.check.runtime import DEFAULT as RELEASE
 from refsim.check.runtime import runtime
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
+from refsim.core.meanings import DeviceFamily, FileName
+from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
+from refsim.core.result import Result
 from refsim.device.manifest import lost, source_of
 from refsim.device.noticed import exposed
 from refsim.exec.model import Model, load
@@ -75,7 +78,7 @@ class Opened:
     fits: dict[str, TargetFit] = field(default_factory=dict)
 
     @property
-    def target(self) -> Annotated[str, "The family of devices whose layouts and kernels were taken."]:
+    def target(self) -> DeviceFamily:
         return self.row.name
 
     def line(self) -> str:
@@ -99,6 +102,14 @@ class Opened:
         do = form(left, "does", "do")
         text = f"{left} of {counted(own.count, 'buffer')} {do} not fit target {self.row.name}"
         return [f"{text}; {self.fits[best]} fit --target {best}" if better else text]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenedFile(Result):
+    """What was found out about a file, as a target runs it."""
+
+    file: FileName
+    aimed: Annotated[Opened, FLAT]
 
 
 def opened(

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import numpy as np
 
-from refsim.core.plain import FLAT
 from refsim.core.result import Comparison, Table, Text, shape_text
-from refsim.device.opened import Opened
+from refsim.device.opened import Opened, OpenedFile
 from refsim.exec.factory import executor_named
 from refsim.exec.sequence import sequence
 
@@ -49,11 +48,9 @@ class SequenceRun:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RanSequence(Comparison):
+class RanSequence(OpenedFile, Comparison):
     """With --sequence: runs at several shapes, one after another."""
 
-    file: Annotated[str, "The file."]
-    aimed: Annotated[Opened, FLAT]
     executors: Annotated[Sequence[str], "The executor."]
     sequence: Annotated[Sequence[SequenceRun], "The runs, in their order."]
 

@@ -15,6 +15,7 @@ from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
+from refsim.core.meanings import ProgramName
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Result, Same, Text, shape_text
@@ -39,7 +40,7 @@ DROP = ("run", "dtype", "instruction", "elements")
 class EtdumpCompared(Result):
     """The calls of delegates that an ETDump recorded."""
 
-    file: Annotated[str, "The program."]
+    file: ProgramName
     aimed: Annotated[Opened, FLAT]
     etdump: Annotated[str, "The ETDump."]
     calls: Annotated[Sequence[Gap], "The outputs, in the order of the recording."]

@@ -14,6 +14,7 @@ import numpy as np
 
 from refsim.core import choices
 from refsim.core.errors import FormatError, ShapeError
+from refsim.core.meanings import DelegateNumber, DtypeName
 from refsim.devtools.etdump_file import EtdumpRecording
 from refsim.exec.executor import Executor, run_graph
 from refsim.exec.factory import executor_named
@@ -35,11 +36,11 @@ class Gap:
 
     run: Annotated[int, "Number of the run in the ETDump."]
     instruction: Annotated[int, "Number of the instruction in the program."]
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     node: Annotated[int | None, "Number of the node that makes it; null for an input that is handed through."]
     value: Annotated[str, "The output."]
     shape: Annotated[tuple[int, ...], "Its sizes."]
-    dtype: Annotated[str, "Its dtype."]
+    dtype: DtypeName
     elements: Annotated[int, "How many elements it has."]
     differing: Annotated[int, "How many of them have other bits."]
     steps: Annotated[int | None, "The largest difference in quantization steps; null where no step is known."]

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from refsim.core.meanings import OwnName
+
 
 @dataclass(frozen=True)
 class DeviceInfo:
     """One physical device, in the loader's order (``index`` is what Kompute's Manager takes)."""
 
     index: Annotated[int, "Its number."]
-    name: Annotated[str, "Its name."]
+    name: OwnName
     kind: Annotated[str, "Its kind."]
     vendor: Annotated[str, "Who made it."]
     api_version: Annotated[str, "Version of Vulkan."]

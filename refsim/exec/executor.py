@@ -13,6 +13,7 @@ from refsim.core import size_limit
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.launch import Launch
+from refsim.core.meanings import Detail, OwnName
 from refsim.core.qmath import Profile
 from refsim.exec.finding import KernelFinding
 from refsim.graph.graph import Graph
@@ -72,9 +73,9 @@ class Finished:
 class ExecutorInfo:
     """An executor's name for `executor_named`, and a description; or why it is not available, and how to fix that."""
 
-    name: Annotated[str, "Its name."]
+    name: OwnName
     available: Annotated[bool, "Whether it can be used."]
-    detail: Annotated[str, "More about it, in words."]
+    detail: Detail
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
+from refsim.core.meanings import ModuleName
+
 Triple = tuple[int, int, int]
 
 OUTSIDE, FOREIGN, UNFILLED = "write out of bounds", "foreign read", "uninitialized read"
@@ -35,7 +37,7 @@ class KernelFinding:
     """
 
     kind: Annotated[str, "What kind of fault it is."]
-    module: Annotated[str, "Name of the module."]
+    module: ModuleName
     what: Annotated[str, "What it does, in words."]
     binding: Annotated[int, "The binding; -1 if it is about none."] = -1
     buffer: Annotated[str, "What stands at that binding."] = ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
+from refsim.core.meanings import DelegateNumber, FileName, OwnName
 from refsim.core.result import Result, Table, Text
 from refsim.exec.model import Model
 from refsim.exec.plan_rows import PlanMemory, PlannedStep
@@ -16,7 +17,7 @@ from refsim.exec.plan_rows import PlanMemory, PlannedStep
 class PlannedDelegate:
     """A delegate as the executor cpu computes it."""
 
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     steps: Annotated[Sequence[PlannedStep], "The steps, in their order."]
     memory: Annotated[PlanMemory, "The memory that it takes."]
 
@@ -25,7 +26,7 @@ class PlannedDelegate:
 class Processor:
     """The processor that the plan is for."""
 
-    name: Annotated[str, "Its name."]
+    name: OwnName
     instructions: Annotated[str, "The instruction set."]
     threads: Annotated[int, "Threads of the executor cpu."]
 
@@ -34,7 +35,7 @@ class Processor:
 class PlannedFile(Result):
     """With --plan: how the executor cpu computes a file."""
 
-    file: Annotated[str, "The file."]
+    file: FileName
     processor: Annotated[Processor, "The processor that the plan is for."]
     delegates: Annotated[Sequence[PlannedDelegate], "The delegates."]
 

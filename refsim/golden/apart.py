@@ -21,6 +21,7 @@ from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES as MOST_LISTED
 from refsim.core import choices
 from refsim.core.counted import counted, form
+from refsim.core.meanings import Detail, OwnName
 from refsim.core.result import Command
 from refsim.golden.rules import RULES
 from refsim.golden.telling import TellingCase, ordered
@@ -35,8 +36,8 @@ MOST_TRIED, MOST_ELEMENTS, MOST_ASKED = 96, 1 << 16, 96
 class Rival:
     """A cause that predicts every byte. ``fitted``: a part of it was taken from these very bytes."""
 
-    name: Annotated[str, "Its name."]
-    detail: Annotated[str, "More about it, in words."]
+    name: OwnName
+    detail: Detail
     fitted: Annotated[bool, "Whether a part of it was taken from these very bytes."] = False
 
 

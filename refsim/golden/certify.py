@@ -28,6 +28,7 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.html import rendered
+from refsim.core.meanings import CaseCount, CaseName, DifferentElements, FolderName
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES
@@ -58,10 +59,10 @@ EXAMPLE = "out/corpus"
 class Verdict:
     """How one case came out, and what is known of a wrong one, or why there was nothing to compare."""
 
-    case: Annotated[str, "The name of the case."]
+    case: CaseName
     bound: BoundCase
     judged: Annotated[Judged, FLAT]
-    differing: Annotated[int, "Elements that differ."] = 0
+    differing: DifferentElements = 0
     pattern: Annotated[Sequence[str], "What they have in common, in sentences."] = ()
     first: Annotated[Sequence[Difference], "The first of them."] = ()
     causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
@@ -107,7 +108,7 @@ class Certificate:
         return ran and bool(self.verdicts)
 
     @property
-    def cases(self) -> Annotated[int, "How many cases."]:
+    def cases(self) -> CaseCount:
         return len(self.verdicts)
 
     @property
@@ -366,7 +367,7 @@ def page(certificate: Certificate) -> str:
 class JudgedDevice(Result):
     """What a device made of exported cases."""
 
-    folder: Annotated[str, "The folder."]
+    folder: FolderName
     outputs: Annotated[str, "The outputs."]
     found: Annotated[Certificate, FLAT]
 

@@ -14,6 +14,7 @@ from refsim.bytediff.rank import Cause
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
+from refsim.core.meanings import CaseName, Happened
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
@@ -42,10 +43,10 @@ class Checked:
     A kernel of another build may be ``legal`` under other profiles, or show the ``known`` defect of upstream's.
     """
 
-    case: Annotated[str, "The name of the case."]
+    case: CaseName
     executor: Annotated[str, "`define`: the definition was compared with the corpus."]
     status: Annotated[str, "different, error, crashed, timeout or legal."]
-    message: Annotated[str, "What happened, in words."] = ""
+    message: Happened = ""
     stored: Annotated[bool, "Whether its stored files were read, and not its rule."] = False
     configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."] = ""
     digest: Annotated[str | None, "What the definition gives."] = None

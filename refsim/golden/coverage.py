@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Annotated
 
+from refsim.core.meanings import CaseCount
 from refsim.golden.chain import ChainCase
 from refsim.golden.chain_rules import KINDS
 from refsim.ops.base.arg import Kind
@@ -360,7 +361,7 @@ class CaseTable:
 class OperatorCoverage:
     """What the corpus has of an operator."""
 
-    cases: Annotated[int, "How many cases."]
+    cases: CaseCount
     layouts: Annotated[Mapping[str, int], "Cases by layouts."]
     features: Annotated[Mapping[str, int], "Cases by feature."]
 

@@ -32,6 +32,7 @@ from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import LimitError, ParameterError
 from refsim.core.layout import layout
+from refsim.core.meanings import CaseCount, FolderName
 from refsim.core.plain import plain
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.device.calls import add_call, tensor
@@ -367,13 +368,13 @@ class ExportedFile(FileSize):
 class ExportedCorpus(Result):
     """Cases as programs."""
 
-    folder: Annotated[str, "The folder."]
+    folder: FolderName
     files: Annotated[Sequence[ExportedFile], "The files that were written."]
     not_exported: Annotated[Sequence[LeftOut], "Cases that the runtime would not load."]
     release: str
 
     @property
-    def cases(self) -> Annotated[int, "How many cases."]:
+    def cases(self) -> CaseCount:
         return sum(one.cases for one in self.files)
 
     @property

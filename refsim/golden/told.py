@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from refsim.bytediff import Report
 from refsim.bytediff.text import styled
 from refsim.core import choices
+from refsim.core.meanings import FileName
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Fitted, Result, Styled, Table, Text
 from refsim.core.status import DIFFERENT, SAME
@@ -64,7 +65,7 @@ class ToldReport:
 class BufferCompared(Result):
     """A buffer that came from elsewhere. ``notes``: lines below the report."""
 
-    actual: Annotated[str, "The file."]
+    actual: FileName
     of_run: Annotated[
         Sequence[str],
         "That it is of another value or of another run, as the .json beside it says; else empty.",

@@ -11,6 +11,7 @@ import numpy as np
 from refsim.bytediff import Report, diff
 from refsim.bytediff.invocations import Geometry
 from refsim.core.buffer import PackedBuffer, raw_of
+from refsim.core.meanings import DifferentBytes, SizeInBytes
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, trace, unwatched
@@ -25,8 +26,8 @@ Held = PackedBuffer | np.ndarray
 class ComparedRow(NodeOutput):
     """One buffer of both runs. ``bound`` is the call that wrote it on the first executor."""
 
-    bytes: Annotated[int, "Size in bytes."]
-    different: Annotated[int, "Bytes that differ."]
+    bytes: SizeInBytes
+    different: DifferentBytes
     first: Held
     second: Held
     bound: BoundCase | None

@@ -8,6 +8,16 @@ from math import prod
 from typing import Annotated, Any
 
 from refsim import aten
+from refsim.core.meanings import (
+    DelegateNumber,
+    Dims,
+    DtypeName,
+    LayoutOrNone,
+    NodeNumber,
+    OperatorName,
+    SizeInBytes,
+    ValueName,
+)
 from refsim.core.plain import Column
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
@@ -18,9 +28,9 @@ from refsim.ops.base.registry import kernel_of
 class NodeOutput:
     """An output of a node."""
 
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     node: Annotated[int, "Number of the node in it.", Column()]
-    operator: Annotated[str, "Name of the operator.", Column()]
+    operator: Annotated[OperatorName, Column()]
     value: Annotated[str, "Its output.", Column()]
 
     @property
@@ -33,12 +43,12 @@ class NodeOutput:
 class TensorFacts:
     """A tensor."""
 
-    value: Annotated[str, "The value's name."]
-    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
-    dtype: Annotated[str, "Its dtype."]
-    layout: Annotated[str | None, "The layout; null for a tensor that has none."]
+    value: ValueName
+    shape: Dims
+    dtype: DtypeName
+    layout: LayoutOrNone
     memory_object: Annotated[int, "Those with the same number share memory; -1: it shares none."]
-    bytes: Annotated[int, "Size in bytes."]
+    bytes: SizeInBytes
 
     @classmethod
     def of(cls, delegate: int, tensor: Tensor) -> TensorFacts:
@@ -63,10 +73,10 @@ class DispatchFacts:
 class OperatorFacts:
     """An operator of a delegate."""
 
-    node: Annotated[int, "Number of the node."]
+    node: NodeNumber
     node_id: Annotated[int, "Its id in the file."]
     name: Annotated[str, "The operator as it is serialized."]
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     kernels: Annotated[str, "The kernels, or the library that runs a float operator."]
     inputs: Annotated[Sequence[str], "What it reads that is no constant."]
     outputs: Annotated[Sequence[TensorFacts], "What it writes."]
@@ -82,7 +92,7 @@ class ConstantFacts:
     """The constants of a delegate."""
 
     count: Annotated[int, "How many."]
-    bytes: Annotated[int, "Size in bytes."]
+    bytes: SizeInBytes
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ class MemoryFacts:
     """
 
     objects: Annotated[int, "How many memory objects."]
-    bytes: Annotated[int, "Size in bytes."]
+    bytes: SizeInBytes
     bytes_unshared: Annotated[int, "If none were shared."]
 
 
@@ -101,8 +111,8 @@ class MemoryFacts:
 class LayoutTransition:
     """An operator whose output has another layout than its first input."""
 
-    node: Annotated[int, "Number of the node."]
-    operator: Annotated[str, "Name of the operator."]
+    node: NodeNumber
+    operator: OperatorName
     before: Annotated[str | None, "The layout of the first input."]
     after: Annotated[str | None, "The layout of the output."]
     bytes: Annotated[int, "Bytes written."]
@@ -112,7 +122,7 @@ class LayoutTransition:
 class NumberFacts:
     """A SymInt that the delegate computes."""
 
-    value: Annotated[str, "The value's name."]
+    value: ValueName
     formula: Annotated[str, "What it is computed from."]
     number: Annotated[int, "What it is at the shapes that are shown."]
 
@@ -121,7 +131,7 @@ class NumberFacts:
 class DelegateFacts:
     """A delegate."""
 
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     inputs: Annotated[Sequence[TensorFacts], "The inputs."]
     outputs: Annotated[Sequence[TensorFacts], "The outputs."]
     operators: Annotated[Sequence[OperatorFacts], "The operators."]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from refsim.core.errors import GraphError
+from refsim.core.meanings import ArgumentName, DelegateNumber, OperatorName
 from refsim.core.plain import Column
 from refsim.formats.literals import Double, Int
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
@@ -27,10 +28,10 @@ _KINDS: dict[str, type[Double] | type[Int]] = {"d": Double, "i": Int}
 class Mended:
     """A scalar that was stored anew: an argument of a call in the chain of a delegate."""
 
-    delegate: Annotated[int, "Number of the delegate.", Column(drop=1)]
+    delegate: Annotated[DelegateNumber, Column(drop=1)]
     step: Annotated[int, "Place of the call in the delegate's chain.", Column()]
-    operator: Annotated[str, "Name of the operator.", Column()]
-    argument: Annotated[str, "Name of the argument.", Column()]
+    operator: Annotated[OperatorName, Column()]
+    argument: Annotated[ArgumentName, Column()]
     was: Annotated[str, "The scalar as it was stored.", Column()]
     now: Annotated[str, "The scalar as it is stored now.", Column()]
 

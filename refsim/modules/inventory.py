@@ -12,6 +12,7 @@ from typing import Annotated
 
 from refsim.core import choices
 from refsim.core.errors import UnknownOperatorError
+from refsim.core.meanings import ModuleName, OperatorName
 from refsim.golden.rules import RULES, case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.module_call import Host, ModuleCall, Shader
@@ -33,8 +34,8 @@ _SAMPLED = (0, 1, 2, 3, 5, 8, 13, 21, 34, 55)
 class ModuleRow:
     """One module that refsim can run. ``state``: found, missing, or damaged, with the reason in ``note``."""
 
-    module: Annotated[str, "Name of the module."]
-    operator: Annotated[str, "Name of the operator."]
+    module: ModuleName
+    operator: OperatorName
     variant: Annotated[str, "Base, fallback, unsigned, own, or packs weights."]
     state: Annotated[str, "found, missing or damaged."]
     note: Annotated[str, "Why it is damaged; else empty."] = ""

@@ -13,6 +13,7 @@ import numpy as np
 from refsim.bytediff import Report
 from refsim.core import choices
 from refsim.core.counted import counted
+from refsim.core.meanings import CaseName, FolderName, ModuleName, OwnName, Seconds
 from refsim.core.plain import FLAT
 from refsim.core.result import MOST_SHOWN, Command, Part, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT
@@ -46,7 +47,7 @@ class FolderModule:
 class UnknownModule:
     """A module that no operator has."""
 
-    module: Annotated[str, "Its name."]
+    module: OwnName
     meant: Annotated[str, "The name that it may be meant to have; else empty."]
 
 
@@ -62,7 +63,7 @@ class StoreLine:
 class WrongModuleCase:
     """The first wrong case of an operator."""
 
-    case: Annotated[str, "The name of the case."]
+    case: CaseName
     module: Annotated[str, "The module that wrote the output."]
     lines: Annotated[Sequence[StoreLine], "The lines of its source that did."]
     first: Annotated[str, "The first wrong case of the kernel, which may have no known cause."]
@@ -88,7 +89,7 @@ class ModuleNote:
     """A remark about a module."""
 
     kind: Annotated[str, "Its kind."]
-    module: Annotated[str, "Name of the module."]
+    module: ModuleName
     what: Annotated[str, "What it does."]
     cases: Annotated[int, "In how many cases."]
 
@@ -99,7 +100,7 @@ class FolderVerdict:
 
     executor: Annotated[str, "The name under which other verbs open the modules."]
     outcome: Annotated[FolderOutcome, FLAT]
-    seconds: Annotated[float, "How long it took."]
+    seconds: Seconds
     wrong: Annotated[Sequence[WrongModuleCase], "The first wrong case of each operator that was explained."]
     causes: Annotated[Sequence[KernelCauses], "What is wrong with each kernel."]
     notes: Annotated[Sequence[ModuleNote], "Remarks."]
@@ -139,7 +140,7 @@ class FolderVerdict:
 class CheckedFolder(Result):
     """Modules of a build of yours."""
 
-    folder: Annotated[str, "The folder."]
+    folder: FolderName
     device: Annotated[str, "Name of the device."]
     profiles: Annotated[Sequence[str], "The numerics that are allowed."]
     modules: Annotated[Sequence[FolderModule], "The modules of the folder."]

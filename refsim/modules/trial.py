@@ -24,6 +24,7 @@ from refsim.core.errors import (
     RefsimError,
     UnsupportedError,
 )
+from refsim.core.meanings import CaseName, Happened
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
@@ -56,12 +57,12 @@ class Tried:
     candidate: TellingCase
     judged: Judged
     actual: PackedBuffer | None = None
-    message: Annotated[str, "What happened, in words."] = ""
+    message: Happened = ""
     seconds: float = 0.0
     findings: Annotated[tuple[KernelFinding, ...], "What the sanitizers found."] = ()
 
     @property
-    def case(self) -> Annotated[str, "The name of the case."]:
+    def case(self) -> CaseName:
         return self.candidate.name
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from refsim.core.meanings import OperatorName
 from refsim.partition.nodes import target_name
 
 #: code -> what it means; the detail of a `RefusedNode` completes the sentence.
@@ -43,7 +44,7 @@ class RefusedNode:
 
     code: Annotated[str, "Why, in a word."]
     node: Annotated[str, "The node."]
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     detail: Annotated[str, "What of it is meant; may be empty."] = ""
 
     def __post_init__(self) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
+from refsim.core.meanings import DelegateNumber, OperatorName, ValueName
+
 
 @dataclass(frozen=True)
 class FusedOperator:
@@ -14,7 +16,7 @@ class FusedOperator:
     Where nothing quantizes its result, ``quantize`` is the last of ``replaced``.
     """
 
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     node: Annotated[str, "Its name in the program."]
     anchor: Annotated[str, "The node that it is about."]
     replaced: Annotated[Sequence[str], "The nodes that it replaces."]
@@ -36,7 +38,7 @@ class FusedOperator:
 class LayoutChange:
     """A value that an operator needs in another layout."""
 
-    source: Annotated[str, "The value."]
+    source: ValueName
     before: Annotated[str, "Its layout."]
     after: Annotated[str, "The layout that is needed."]
     forced_by: Annotated[str, "The node that needs it."]
@@ -50,7 +52,7 @@ class LayoutChange:
 class DelegateReport:
     """A delegate of the lowered program."""
 
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     inputs: Annotated[Sequence[str], "Names of its inputs."]
     outputs: Annotated[Sequence[str], "Names of its outputs."]
     fused: Annotated[Sequence[FusedOperator], "Its quantized operators."]
@@ -62,9 +64,9 @@ class DelegateReport:
 class CheckedOperator:
     """An operator beside the nodes of torch that it replaces."""
 
-    delegate: Annotated[int, "Number of the delegate."]
+    delegate: DelegateNumber
     node: Annotated[str, "Its name in the program."]
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     elements: Annotated[int, "How many elements there are."]
     steps: Annotated[Mapping[str, int], "Elements by distance in quantization steps."]
     worst: Annotated[int, "The most steps."]

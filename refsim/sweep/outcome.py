@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from refsim.core.meanings import Happened, OperatorName, Seed
 from refsim.core.qmath import Profile
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
@@ -24,12 +25,12 @@ MOST_TOLD = 5
 class SweepFailure:
     """A configuration that failed."""
 
-    operator: Annotated[str, "Name of the operator."]
-    seed: Annotated[int, "The seed."]
+    operator: OperatorName
+    seed: Seed
     profile: Annotated[str, "The profile."]
     variant: SweepVariant
     status: Annotated[str, "How it came out."]
-    message: Annotated[str, "What happened, in words."]
+    message: Happened
     case: Annotated[str, "The case, as small as it still fails."] = ""
     #: The files of that case's folder.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)

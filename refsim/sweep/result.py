@@ -16,6 +16,7 @@ from typing import Annotated
 from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, MissingDependencyError, ParameterError
 from refsim.core.extras import SWEEP_FIX
+from refsim.core.meanings import ComparedBytes, OperatorName, Seconds, Seed
 from refsim.core.qmath import CANONICAL
 from refsim.core.result import MOST_SHOWN, Command, Result, Same, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
@@ -35,14 +36,14 @@ _ALL = "all"
 class SweepRow:
     """What became of the calls of one operator on one executor."""
 
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     executor: Annotated[str, "The executor."]
     threads: Annotated[int, "Its threads."]
     isa: Annotated[str | None, "The instruction set that it compiled for; null: the machine's."]
     configurations: Annotated[int, "How many configurations."]
     statuses: Annotated[Mapping[str, int], "Calls by what became of them."]
-    bytes: Annotated[int, "Bytes compared."]
-    seconds: Annotated[float, "How long it took."]
+    bytes: ComparedBytes
+    seconds: Seconds
 
     @classmethod
     def of(cls, one: Outcome) -> SweepRow:
@@ -55,14 +56,14 @@ class SweepRow:
 class Swept(Result):
     """Random configurations. ``idle``: executors with kernels of their own of which not one ran."""
 
-    seed: Annotated[int, "The seed."]
+    seed: Seed
     configurations: Annotated[int, "How many configurations."]
     profiles: Annotated[Sequence[str], "Names of numerics profiles."]
     counts: Annotated[Sequence[SweepRow], "By operator and executor."]
     refused: Annotated[Mapping[str, int], "Calls by reason."]
     failures: Annotated[Sequence[SweepFailure], "What failed."]
     failed: Annotated[int, "Calls that failed."]
-    seconds: Annotated[float, "How long it took."]
+    seconds: Seconds
     found: Sequence[Outcome]
     idle: Sequence[Share]
 

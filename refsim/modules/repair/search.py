@@ -24,6 +24,7 @@ import numpy as np
 
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
+from refsim.core.meanings import ModuleName, OperatorName, Seconds
 from refsim.exec.executor import Tries
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
@@ -68,7 +69,7 @@ AROUND = 3
 class FoundRepair:
     """An edit of a module."""
 
-    module: Annotated[str, "Name of the module."]
+    module: ModuleName
     edit: Edit
     code: Code
     cases: Annotated[int, "Cases that are right with it."] = 0
@@ -156,7 +157,7 @@ def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
 class RepairSearch:
     """A search for a repair of one operator, in the order in which it found them."""
 
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     witness: Annotated[str, "The case that each edit was tried on."] = ""
     modules: Annotated[Sequence[str], "The modules that were edited."] = ()
     repairs: Annotated[list[FoundRepair], "Edits with which all cases are right."] = field(
@@ -167,7 +168,7 @@ class RepairSearch:
     ] = field(default_factory=list)
     tried: Annotated[int, "How many edits were tried."] = 0
     edits: Annotated[int, "How many edits there are."] = 0
-    seconds: Annotated[float, "How long it took."] = 0.0
+    seconds: Seconds = 0.0
     unread: Annotated[
         Mapping[str, Sequence[str]], "By module: what it never uses of what its host gives it."
     ] = field(default_factory=dict)

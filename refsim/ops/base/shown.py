@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
+from refsim.core.meanings import ArgumentName, Dims, DtypeName, OperatorName
 from refsim.core.result import Command, Result, Text, shape_text
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
@@ -14,22 +15,26 @@ from refsim.ops.base.case import as_text
 
 
 @dataclass(frozen=True)
-class CaseTensor:
+class CaseArgument:
+    """An argument of a case."""
+
+    name: ArgumentName
+    shape: Dims
+
+
+@dataclass(frozen=True)
+class CaseTensor(CaseArgument):
     """An input or the output of a case."""
 
-    name: Annotated[str, "Name of the argument."]
-    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
     layout: Annotated[str, "Short name of the layout."]
     bytes: Annotated[int, "Size in bytes, with padding."]
 
 
 @dataclass(frozen=True)
-class CaseConstant:
+class CaseConstant(CaseArgument):
     """A weight, or what else is known before the run."""
 
-    name: Annotated[str, "Name of the argument."]
-    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
-    dtype: Annotated[str, "Its dtype."]
+    dtype: DtypeName
 
 
 @dataclass(frozen=True)
@@ -45,7 +50,7 @@ class CaseData:
 class CaseCall:
     """What a case calls."""
 
-    operator: Annotated[str, "Name of the operator."]
+    operator: OperatorName
     configuration: Annotated[str, "Shapes, layouts and parameters in one line."]
     tensors: Annotated[Sequence[CaseTensor], "The inputs and the output."]
     constants: Annotated[Sequence[CaseConstant], "Weights and what else is known before the run."]
