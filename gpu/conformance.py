@@ -30,7 +30,7 @@ from refsim.exec.executor import YOURS, Executor
 from refsim.exec.model import load
 from refsim.formats import profiles
 from refsim.golden import recorded
-from refsim.golden.check import REFUSED
+from refsim.golden.check import ACCEPTED, REFUSED
 from refsim.golden.judge import WRONG, judged
 from refsim.golden.telling import recorded_cases
 from refsim.graph.interpreter import Kept
@@ -106,8 +106,9 @@ def compare_recordings(executor: Executor, folder: Path, count: Count, every: in
 def compare_modules(executor: Executor, folder: Path, count: Count, target: Target | None = None) -> None:
     """Repeat each recorded call on kernels of another build; see `refsim.golden.recorded`."""
     for row in recorded.check(executor, folder, target=target):
-        if row.verdict != REFUSED:
-            count.add(str(row), row.accepted)
+        if row.status != REFUSED:
+            said = ", ".join(filter(None, (row.status, row.message)))
+            count.add(f"{row.case}: {said}", row.status in ACCEPTED)
 
 
 def compare_model(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ from refsim.exec.executor import OURS, YOURS, Source
 from refsim.formats.recordings import Recording
 from refsim.golden import check as case_check
 from refsim.golden import recorded, verify
-from refsim.golden.check import ERROR, REFUSED
+from refsim.golden.check import ERROR, REFUSED, fails
 from refsim.golden.judge import WRONG, judged
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -80,29 +81,26 @@ def of(*operators: str) -> list[Recording]:
 
 def test_every_recording_is_repeated_on_the_cpu() -> None:
     found = list(recorded.check(NativeExecutor()))
-    assert recorded.counts(found) == {"same": 556, "refused": 16, "known": 8}
-    assert len({row.recording.id for row in found}) == 481
-    assert all(row.accepted for row in found)
-    (alpha,) = (row for row in found if "alpha" in row.recording.id)
-    assert str(alpha).endswith("known, as defined; the recording shows: alpha")
-    assert alpha.actual != alpha.expected
+    assert Counter(row.status for row in found) == {"same": 556, "refused": 16, "known": 8}
+    assert len({row.case.partition(" ")[0] for row in found}) == 481 and not fails(found)
+    (alpha,) = (row for row in found if "alpha" in row.case)
+    assert (alpha.status, alpha.message) == ("known", "as defined; the recording shows: alpha")
 
 
 def test_another_device_is_legal_where_it_was_recorded() -> None:
     rows = list(recorded.check(Nvidia(), only=lambda row: row.h200 is not None))
     assert len(rows) >= 26
-    assert recorded.counts(rows).keys() <= {"legal", "same", "known"}
-    assert any(row.note == "as on an H200" for row in rows)
+    assert {row.status for row in rows} <= {"legal", "same", "known"}
+    assert any(row.message == "as on an H200" for row in rows)
     strict = recorded.check(Nvidia(), only=lambda row: row.h200 is not None, target=Target(NVIDIA))
-    assert {row.verdict for row in strict} <= {"same", "known"}
+    assert {row.status for row in strict} <= {"same", "known"}
     held = recorded.check(NativeExecutor(), only=lambda row: row.h200 is not None, target=Target(NVIDIA))
-    assert all(row.accepted for row in held), "the CPU follows the profile"
+    assert not fails(list(held)), "the CPU follows the profile"
 
 
 def test_a_wrong_byte_is_found_and_placed() -> None:
     row, *_ = recorded.check(Wrong(), only=lambda row: row.op == "q8ta_relu")
-    assert (row.verdict, row.accepted) == ("wrong", False)
-    assert row.note == "1 byte differs, the first at byte 0"
+    assert (row.status, row.message) == ("different", "1 byte differs, the first at byte 0") and fails([row])
 
 
 def test_a_refused_call_and_an_error_are_verdicts() -> None:
@@ -113,8 +111,8 @@ def test_a_refused_call_and_an_error_are_verdicts() -> None:
             raise AssertionError
 
     rows = list(recorded.check(Fails(), only=lambda row: row.op == "q8ta_linear_gemv"))
-    assert {row.verdict for row in rows} == {REFUSED, ERROR}
-    assert all("wrong size" in row.note for row in rows if row.verdict == ERROR)
+    assert {row.status for row in rows} == {REFUSED, ERROR}
+    assert all("wrong size" in row.message for row in rows if row.status == ERROR)
 
 
 CASE = Case(
