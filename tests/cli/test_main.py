@@ -189,7 +189,9 @@ def test_help_has_whole_sentences_and_an_example(refsim) -> None:
     shown = refsim("help golden").out
     assert shown.endswith("Example: refsim golden verify -x cpu --workers 2\n")
     assert "as .pte files that need no input list " in " ".join(shown.split())
-    assert "may be interrupted; --resume" in " ".join(refsim("sweep --help").out.split("\n  "))
+    sweep = refsim("sweep --help").out
+    assert "\n  Each failure is made as small" in sweep
+    assert "may be interrupted; --resume" in " ".join(sweep.split("\n  "))
 
 
 def test_a_missing_option_is_shown_in_a_command_that_can_be_pasted(refsim, monkeypatch) -> None:

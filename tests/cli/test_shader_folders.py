@@ -151,7 +151,7 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
         ("{right} q8ta_rellu", "did you mean q8ta_relu?"),
         ("{right} linear_q4gsw", "does not know how ExecuTorch's host calls its module; need "),
         ("{wrong} q8ta_relu", "q8ta_conv2d, need q8ta_relu_buffer.spv"),
-        ("{wrong} q8ta_rel", "got q8ta_rel, need q8ta_conv2d"),  # the folder has no module of q8ta_relu
+        ("{wrong} q8ta_rel", "need q8ta_conv2d_general, q8ta_conv2d\n"),  # the folder has no module of q8ta_relu
         ("{own} q8ta_relu", "no module computes q8ta_relu; got modules of q8ta_add, q8ta_conv2d_pw, need a table"),
         ("{right} --case q8ta_none/*", "no such case"),
         ("{right} --profile tpu", "numerics profile: unknown"),

@@ -86,6 +86,7 @@ def test_threads_and_instruction_sets_in_processes(refsim) -> None:
     done = refsim(f"sweep {UNARY.name}", *arguments, "--workers", 1, "--scheduler", "none")
     assert done.status == 0, done.err
     rows = [line.split() for line in done.out.splitlines()]
+    assert rows[0] == ["operator", "executor", "configs", "same", "bytes"]
     assert [UNARY.name, "cpu", "isa=portable", "12", "12"] in [row[:5] for row in rows]
     assert [UNARY.name, "cpu", "threads=2", "isa=portable", "12", "12"] in [row[:6] for row in rows]
     assert "12 configurations, 24 calls compared, 0 failed" in done.out

@@ -331,7 +331,8 @@ def test_a_case_of_a_zip_file_that_is_not_there(refsim: Callable) -> None:
     assert refused.err.endswith("; it is in the corpus\ntry: refsim replay q8ta_add/0017\n")
     assert refsim("replay q8ta_add/0017").status == 0
     assert "did you mean 0175?" in refsim("replay", f"{path}!0175x").err
-    assert "did you mean" not in refsim("replay", f"{path}!99999").err
+    other = refsim("replay", f"{path}!99999")
+    assert "did you mean" not in other.err and other.hints == [["replay", f"{path}!0175"]]
 
 
 @pytest.mark.parametrize("option", ["--lane", "--word"])
