@@ -21,14 +21,14 @@ from refsim.golden import store
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 
-#: What stands where a verb reads, and what its error must say of that.
+#: What stands where a verb reads, and what its error must say of that, in other words than the name.
 READ = {
     "nothere": r"no such|unknown|holds no|'nothere'",
-    "folder": r"folder",
+    "heap": r"folder|holds no",
     "model.pte/x": r"model\.pte, which is no folder|no such|holds no",
     "nofolder/x": r"no such|holds no",
-    "empty": r"empty|0 bytes|got a file|holds no|1: ",
-    "text": r"'hello world'|12 bytes|got a file|holds no|1: |text: ",
+    "hollow": r"empty|0 bytes|got a file|holds no|1: ",
+    "words": r"'hello world'|12 bytes|got a file|holds no|1: |text: ",
     "binary": r"bytes that begin with 00 01 02|10240 bytes|got a file|holds no|1: ",
 }
 #: Verbs with a path each; ``@`` stands for it.
@@ -49,8 +49,8 @@ golden check --pte @ --outputs outputs | sweep q8ta_relu -n 0 --workers 0 --mode
 #: What stands where a verb writes a file, and what its error must say of that.
 WRITE = {
     "nofolder/sub/x": "no such folder as nofolder/sub",
-    "empty/x": "empty, which is no folder",
-    "folder": "is a folder, and a file is written; need a file, such as folder/NAME",
+    "hollow/x": "hollow, which is no folder",
+    "heap": "is a folder, and a file is written; need a file, such as heap/NAME",
 }
 WRITERS = """
 run model.pte -i in.npz -o @ | diff a.bin b.bin -l 4W4C -s 1,6,2,6 --html @ | pack a.npy -l 4W4C -o @
@@ -83,9 +83,9 @@ def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
             "run model.pte -i in.npz --dump . dumps", "extract model.pte -n 1 -i in.npz -o case",
         ):  # fmt: skip
             assert main(words.split()) == 0
-        Path("folder").mkdir()
-        Path("empty").touch()
-        Path("text").write_text("hello world\n")
+        Path("heap").mkdir()
+        Path("hollow").touch()
+        Path("words").write_text("hello world\n")
         Path("binary").write_bytes(bytes(range(256)) * 40)
     return folder
 
@@ -119,7 +119,7 @@ def test_the_line_names_the_path_and_what_is_there(row: str, made: Path, refsim)
 
 def test_a_pattern_is_no_path(made: Path, refsim) -> None:
     """The pattern ``.`` of --dump was taken for this folder, which is read then."""
-    refsim("run model.pte -i in.npz --dump . text").refused("text: cannot be written; got a file")
+    refsim("run model.pte -i in.npz --dump . words").refused("words: cannot be written; got a file")
 
 
 @pytest.fixture
@@ -135,9 +135,9 @@ def unprivileged(_made: Path) -> Iterator[Path]:
 
 
 CLOSED = """
-run model.pte -i in.npz --golden folder | bisect model.pte -i in.npz --actual folder | replay folder
-golden verify q8ta_relu/1 --root folder | run model.pte -i in.npz -o folder/out.npz | run model.pte -i folder/in.npz
-run model.pte -i text | diff a.bin text -l 4W4C -s 1,6,2,6 | check text
+run model.pte -i in.npz --golden heap | bisect model.pte -i in.npz --actual heap | replay heap
+golden verify q8ta_relu/1 --root heap | run model.pte -i in.npz -o heap/out.npz | run model.pte -i heap/in.npz
+run model.pte -i words | diff a.bin words -l 4W4C -s 1,6,2,6 | check words
 """
 
 
@@ -145,8 +145,8 @@ def test_what_may_not_be_read_is_named(unprivileged: Path, refsim, monkeypatch: 
     monkeypatch.chdir(unprivileged)
     for row in rows(CLOSED):
         refsim(*row.split())  # imports what it needs as whoever runs the tests
-    (unprivileged / "folder" / "out.npz").unlink(missing_ok=True)
-    for name in ("folder", "text"):
+    (unprivileged / "heap" / "out.npz").unlink(missing_ok=True)
+    for name in ("heap", "words"):
         (unprivileged / name).chmod(0)
     user = os.geteuid()
     for row in rows(CLOSED):
@@ -155,7 +155,7 @@ def test_what_may_not_be_read_is_named(unprivileged: Path, refsim, monkeypatch: 
             done = refsim(*row.split())
         finally:
             os.seteuid(user)
-        path = "folder" if "folder" in row else "text"
+        path = "heap" if "heap" in row else "words"
         done.refused("Permission denied" if "in.npz" not in row.split()[-1] else "which you may not enter")
         assert done.err.startswith(f"refsim: {path}"), done.err
 
