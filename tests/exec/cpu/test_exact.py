@@ -114,7 +114,9 @@ def test_other_processors(cpu: str) -> None:
     on_processor(cpu, code)
 
 
-@pytest.mark.parametrize("name", [GENERAL, POINT, TRANSPOSED, "q8ta_linear", "q8ta_linear_gemv"])
+@pytest.mark.parametrize(
+    "name", ["q8ta_conv2d", GENERAL, POINT, TRANSPOSED, "q8ta_linear", "q8ta_linear_gemv"]
+)
 def test_fast_routes_are_taken(name: str) -> None:
     """The comparison above would pass with the model alone; most configurations must not take it."""
     for seed in range(10):

@@ -18,6 +18,7 @@ from wide import EMULATED
 
 from refsim.core.buffer import PackedBuffer
 from refsim.exec.cpu import NativeExecutor
+from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.isa import cpu
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -28,6 +29,11 @@ OWN = {"in_scale": SCALE, "in_zp": IN_ZP, "out_scale": SCALE, "out_zp": OUT_ZP}
 #: Weights of an output that are not 0: with inputs of up to 2 their sum stays within the output's bytes.
 WEIGHTS = 48
 MATRIX = ("gemm", "gemm8", "amx_emulated")
+#: Routes that not every processor takes, and why this one does not.
+LACKING = {
+    "amx": tiles.why_not(cpu().isa),
+    "gemm8": None if cpu().isa.maddubs else f"{cpu().isa.name} has no such products",
+}
 
 
 def _row(k: int, out: int) -> Case:
@@ -49,10 +55,11 @@ def changed(bound: BoundCase, weight: np.ndarray, scales: np.ndarray, x: np.ndar
 
 
 def executor_for(made: BoundCase, route: str, threads: int = 1) -> NativeExecutor:
+    if (lacking := LACKING.get(route)) is not None:
+        pytest.skip(lacking)
     executor = NativeExecutor(threads, {"*": route})
     choice = executor.choose(Prepared(made.call))
-    if choice.route != route:
-        pytest.skip(f"{cpu().isa.name} does not take {route}: {dict(choice.rejected).get(route)}")
+    assert choice.route == route, dict(choice.rejected).get(route)
     return executor
 
 
