@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from builder import Builder
 from examples import UNARY
+from exec.recorded import DATA, files
 
 from refsim.core.errors import ParameterError, RawBufferError, ShapeError
 from refsim.core.lifetimes import ALIGN
@@ -26,61 +27,45 @@ from refsim.graph.interpreter import Event, Kept, Observer
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
 
-MODELS = sorted((Path(__file__).parents[2] / "data" / "models").glob("*.pte"))
+MODELS = files("models")
+MOBILENET = "mobilenet_v2_035_96"
+Seen = dict[tuple[int, int], bytes]
 
 
-def inputs_of(path: Path, seed: int) -> list[np.ndarray]:
-    shapes = load(path).input_shapes()
-    return [Rng(seed).uniform(-3.0, 3.0, shape).astype(dtype) for shape, dtype in shapes]
+def path_of(name: str) -> Path:
+    return DATA / "models" / f"{name}.pte"
 
 
-@pytest.mark.few(12)
-@pytest.mark.parametrize("own_layouts", [True, False])
-@pytest.mark.parametrize("threads", [1, 2, 3])
+def graph_of(name: str) -> Graph:
+    """The first of a bundled model."""
+    graph: Graph = load(path_of(name)).graphs[0]
+    return graph
+
+
+@pytest.mark.few(2)
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_same_outputs_as_the_model(path: Path, threads: int, own_layouts: bool) -> None:
-    model, executor = load(path), NativeExecutor(threads, own_layouts=own_layouts)
+def test_outputs_in_the_layouts_of_the_file(path: Path) -> None:
+    """test_every_plan.py runs all files in layouts of the plan's own, watched and not."""
+    model, executor = load(path), NativeExecutor(3, own_layouts=False)
     for seed in (1, 2, 1):  # a second run must not see what the first left behind
-        given = inputs_of(path, seed)
-        expected = model.run(given, EmulatedExecutor())
-        actual = model.run(given, executor)
-        assert [a.tobytes() for a in actual] == [e.tobytes() for e in expected], seed
-        assert [a.shape for a in actual] == [e.shape for e in expected]
+        given = model.random_inputs(seed)
+        expected, actual = model.run(given, EmulatedExecutor()), model.run(given, executor)
+        assert [(a.shape, a.tobytes()) for a in actual] == [(e.shape, e.tobytes()) for e in expected], seed
 
 
 # --- observed ------------------------------------------------------------------------------------------
 
 
-Seen = dict[tuple[int, int], bytes]
-
-
 def buffers(model: Model, given: list[np.ndarray], executor: Executor, wants: set[tuple[int, int]]) -> Seen:
-    """The bytes of some values (delegate, id), or of all if none are named."""
+    """The bytes of some values (delegate, id)."""
     seen = Kept()
-    observer = Observer(seen, lambda delegate, value: (delegate, value) in wants)
-    model.run(given, executor, observer if wants else seen)
+    model.run(given, executor, Observer(seen, lambda delegate, value: (delegate, value) in wants))
     return seen.raw()
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
-def test_watched_values_have_the_bytes_of_the_emulated_kernels(path: Path, threads: int) -> None:
-    model, given = load(path), inputs_of(path, 3)
-    expected = buffers(model, given, EmulatedExecutor(), set())
-    executor = NativeExecutor(threads)
-    for _ in range(2):  # a second run finds what the first left behind
-        assert buffers(model, given, executor, set()) == expected
-    draw = np.random.default_rng(threads)
-    for count in (1, 2, 5):  # what lies beside them may be fused and in other layouts
-        chosen = {list(expected)[at] for at in draw.choice(len(expected), count, replace=False)}
-        assert buffers(model, given, NativeExecutor(threads), chosen) == {
-            key: expected[key] for key in chosen
-        }
 
 
 def test_padding_that_is_copied_comes_from_a_buffer_in_the_graphs_layout() -> None:
     """A clone copies padding bytes; a watched one must have those that the quantize before it wrote."""
-    graph = load(MODELS[0].with_name("mixed_ops.pte")).graphs[0]
+    graph = graph_of("mixed_ops")
     (quantize,) = [n for n in graph.nodes if n.call and n.call.op.name == "q8ta_quantize"]
     (x,) = quantize.outputs
     desc, out = graph.tensors[x].desc, max(graph.tensors) + 1
@@ -90,15 +75,15 @@ def test_padding_that_is_copied_comes_from_a_buffer_in_the_graphs_layout() -> No
     tensors = {**graph.tensors, out: replace(graph.tensors[x], id=out)}
     graph = replace(graph, tensors=tensors, nodes=(*graph.nodes, clone))
     model = Model("test", {0: graph})
-    given = inputs_of(MODELS[0].with_name("mixed_ops.pte"), 1)
+    given = model.random_inputs(1)
     expected = buffers(model, given, EmulatedExecutor(), {(0, out)})
     for force in ({}, {"q8ta_clone": "emulated"}):
         assert buffers(model, given, NativeExecutor(force=force), {(0, out)}) == expected
 
 
 def test_times_alone_are_of_the_plan_that_runs_without_an_observer() -> None:
-    path = next(p for p in MODELS if p.stem.startswith("mobilenet"))
-    model, given, executor = load(path), inputs_of(path, 1), NativeExecutor()
+    model, executor = load(path_of(MOBILENET)), NativeExecutor()
+    given = model.random_inputs(1)
     ((number, graph),) = model.graphs.items()
     events: list[Event] = []
     outputs = model.run(given, executor, Observer(events.append, lambda delegate, value: False))
@@ -111,21 +96,19 @@ def test_times_alone_are_of_the_plan_that_runs_without_an_observer() -> None:
 
 @pytest.mark.parametrize(("word", "problem"), [(0, "wrote before"), (-1, "wrote behind")])
 def test_a_write_beside_a_watched_value_is_an_error(word: int, problem: str) -> None:
-    path = MODELS[0].with_name("linear_head.pte")
-    model, executor = load(path), NativeExecutor()
+    model, executor = load(path_of("linear_head")), NativeExecutor()
     ((number, graph),) = model.graphs.items()
     value = graph.nodes[1].outputs[0]
     observer = Observer(lambda event: None, lambda delegate, asked: asked == value)
-    model.run(inputs_of(path, 1), executor, observer)
+    model.run(model.random_inputs(1), executor, observer)
     executor.session(graph, {value})._guarded[value][word] ^= 1
     with pytest.raises(RawBufferError, match=f"delegate {number}: node 1 .*{problem} the buffer"):
-        model.run(inputs_of(path, 1), executor, observer)
+        model.run(model.random_inputs(1), executor, observer)
 
 
 def test_an_observed_run_makes_one_plan_and_prepacks_nothing_else() -> None:
-    path = MODELS[0].with_name("mixed_ops.pte")
-    model, executor = load(path), NativeExecutor()
-    model.run(inputs_of(path, 1), executor, lambda event: None)
+    model, executor = load(path_of("mixed_ops")), NativeExecutor()
+    model.run(model.random_inputs(1), executor, lambda event: None)
     assert len(executor._plans) == len(model.graphs) and not executor._calls
 
 
@@ -145,8 +128,7 @@ def test_memory_is_close_to_the_least(path: Path, threads: int) -> None:
 
 
 def test_constants_are_laid_out_for_who_reads_them_and_counted() -> None:
-    path = MODELS[0].with_name("linear_head.pte")
-    (graph,) = load(path).graphs.values()
+    graph = graph_of("linear_head")
     nodes = [node.prepared for node in graph.nodes if node.prepared and node.prepared.constants]
     native = NativeExecutor().session(graph).memory
     assert not any(prepared._words for prepared in nodes), "native kernels read no words"
@@ -158,7 +140,7 @@ def test_constants_are_laid_out_for_who_reads_them_and_counted() -> None:
 
 @pytest.mark.usefixtures("no_tiles")
 def test_larger_constants_are_given_up_for_memory() -> None:
-    graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
+    graph = graph_of("mixed_ops")
     free, kept = NativeExecutor(memory_limit=1e9).session(graph), NativeExecutor().session(graph)
     assert [step.route for step in free.steps].count("winograd4") == 1
     assert free.memory.ratio > 1.5 > kept.memory.ratio
@@ -170,8 +152,7 @@ def test_larger_constants_are_given_up_for_memory() -> None:
 
 
 def test_nodes_are_fused_only_where_nobody_reads_between() -> None:
-    model = load(next(p for p in MODELS if p.stem.startswith("mobilenet")))
-    (graph,) = model.graphs.values()
+    graph = graph_of(MOBILENET)
     steps = NativeExecutor().session(graph).steps
     joined = int(cpu().isa.lookup)  # then the convolution before them looks the bytes up
     fused = [step for step in steps if len(step.nodes) == 3 + joined]
@@ -185,8 +166,8 @@ def test_nodes_are_fused_only_where_nobody_reads_between() -> None:
 
 def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     def threads(name: str) -> set[int]:
-        (graph, *_) = load(MODELS[0].with_name(f"{name}.pte")).graphs.values()
-        return {part.threads for part in NativeExecutor(2).session(graph)._parts if isinstance(part, Stretch)}
+        parts = NativeExecutor(2).session(graph_of(name))._parts
+        return {part.threads for part in parts if isinstance(part, Stretch)}
 
     monkeypatch.setattr(schedule, "WAKING", 300_000)
     assert threads("linear_head") == {1}
@@ -198,10 +179,9 @@ def test_threads_are_woken_for_long_graphs_alone(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("there", [True, False])
 def test_inputs_that_are_read_where_they_lie_or_copied(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
     """Whatever their strides and order; other dtypes are converted or refused as NumPy does it."""
-    monkeypatch.setattr(schedule, "WAKING", 0)
     if not there:
         monkeypatch.setattr(Stretch, "readers", lambda *_: [])
-    (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
+    graph = graph_of(MOBILENET)
     (shape,) = (graph.tensors[value].shape for value in graph.inputs)
     x = np.random.default_rng(1).normal(size=shape).astype(np.float32)
     assert x.nbytes >= READ_THERE_BYTES
@@ -257,10 +237,9 @@ def test_large_inputs_are_read_where_they_lie_or_copied_by_all(
     monkeypatch: pytest.MonkeyPatch, threads: int, large: bool, there: bool
 ) -> None:
     """No byte shows who copies: the caller copies what is smaller, and if there is no other thread."""
-    monkeypatch.setattr(schedule, "WAKING", 0)
     if not there:
         monkeypatch.setattr(Stretch, "readers", lambda *_: [])
-    (graph,) = load(next(p for p in MODELS if p.stem.startswith("mobilenet"))).graphs.values()
+    graph = graph_of(MOBILENET)
     (nbytes,) = (4 * np.prod(graph.tensors[value].shape) for value in graph.inputs)
     monkeypatch.setattr(plans_of, "READ_THERE_BYTES", nbytes if large else nbytes + 1)
     made = NativeExecutor(threads).session(graph)
@@ -272,8 +251,7 @@ def test_large_inputs_are_read_where_they_lie_or_copied_by_all(
 
 
 def test_wrong_inputs_are_refused() -> None:
-    graph = load(MODELS[0]).graphs[0]
-    plan = NativeExecutor().session(graph)
+    plan = NativeExecutor().session(graph_of("linear_head"))
     with pytest.raises(ShapeError, match="wrong number of inputs"):
         plan.run([])
     with pytest.raises(ShapeError, match="wrong shape"):
@@ -282,7 +260,7 @@ def test_wrong_inputs_are_refused() -> None:
 
 @pytest.mark.usefixtures("no_tiles")
 def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
-    (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
+    graph = graph_of("mixed_ops")
 
     def routes(force: dict[str, str]) -> dict[str, str]:
         rows = NativeExecutor(force=force).session(graph).rows()
@@ -291,12 +269,8 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
     assert routes({})["q8ta_conv2d"] == "gemm"
     # the kernel that the composite becomes has the last word, any operator the first
     assert routes({"q8ta_conv2d": "emulated", "*": "gemm"})["q8ta_conv2d"] == "emulated"
-    assert (
-        routes({"q8ta_conv2d_general": "gemm", "q8ta_conv2d_im2col": "gemm", "q8ta_conv2d": "emulated"})[
-            "q8ta_conv2d"
-        ]
-        == "gemm"
-    )
+    kernels = dict.fromkeys(("q8ta_conv2d_general", "q8ta_conv2d_im2col"), "gemm")
+    assert routes(kernels | {"q8ta_conv2d": "emulated"})["q8ta_conv2d"] == "gemm"
 
 
 @pytest.mark.parametrize(
@@ -311,13 +285,13 @@ def test_routes_are_asked_for_by_the_operator_that_is_shown() -> None:
     ],
 )
 def test_routes_that_there_are_not_are_refused(force: dict[str, str], problem: str) -> None:
-    (graph, *_) = load(MODELS[0].with_name("mixed_ops.pte")).graphs.values()
+    graph = graph_of("mixed_ops")
     with pytest.raises(ParameterError, match=problem):
         NativeExecutor(force=force).session(graph)
 
 
 def test_rows_tell_routes_and_reasons() -> None:
-    graph = load(next(p for p in MODELS if p.stem == "mixed_ops")).graphs[0]
+    graph = graph_of("mixed_ops")
     rows = NativeExecutor(force={UNARY.name: "emulated"}).session(graph).rows()
     by_operator = {row.operator: row for row in rows}
     assert by_operator[UNARY.name].route == "emulated" and not by_operator[UNARY.name].kernel
