@@ -15,13 +15,8 @@ from refsim.exec.cpu.step import PlanStep
 from refsim.exec.model import Model
 
 LOOKS_UP = pytest.mark.skipif(not cpu().isa.lookup, reason=f"{cpu().isa.name} looks up no bytes")
-CONV, DEPTHWISE, POINTWISE, GEMV, ADD = (
-    "q8ta_conv2d",
-    "q8ta_conv2d_dw",
-    "q8ta_conv2d_pw",
-    "q8ta_linear_gemv",
-    "q8ta_add",
-)
+CONV, DEPTHWISE, POINTWISE = "q8ta_conv2d", "q8ta_conv2d_dw", "q8ta_conv2d_pw"
+GEMV, ADD, SIN, CLAMP = "q8ta_linear_gemv", "q8ta_add", "aten.sin.default", "aten.hardtanh.default"
 
 
 class Layers(Delegate):
@@ -52,43 +47,36 @@ class Layers(Delegate):
         made = self.call(name, (real,), self.real(self.shape(x)), *args)
         return self.q8ta("q8ta_quantize", {"x": made}, self.packed(self.shape(x)))
 
+    def ended(self, name: str, x: int, made: int) -> Model:
+        return self.model(name, x, self.q8ta("q8ta_dequantize", {"x": made}, self.real(self.shape(made))))
+
     def whole(
         self,
         shape: tuple[int, ...],
         name: str,
-        channels: int,
-        kernel: int = 1,
-        stride: int = 1,
+        *sizes: int,
         relu: bool = False,
-        function: str = "aten.sin.default",
-        args: tuple[float, ...] = (),
+        function: str = SIN,
+        args: Any = (),
     ) -> Model:
         x = self.real(shape)
-        made = self.layer(
-            name, self.q8ta("q8ta_quantize", {"x": x}, self.packed(shape)), channels, kernel, stride
-        )
+        made = self.layer(name, self.q8ta("q8ta_quantize", {"x": x}, self.packed(shape)), *sizes)
         if relu:
             made = self.q8ta("q8ta_relu", {"x": made}, self.packed(self.shape(made)))
         else:
             made = self.function(made, function, *args)
-        return self.model(name, x, self.q8ta("q8ta_dequantize", {"x": made}, self.real(self.shape(made))))
-
-
-def joined(model: Model, executor: NativeExecutor) -> list[PlanStep]:
-    steps = [step for graph in model.graphs.values() for step in executor.session(graph).steps]
-    return [step for step in steps if step.choice is not None and len(step.nodes) > 1]
+        return self.ended(name, x, made)
 
 
 def check(model: Model, **options: Any) -> list[PlanStep]:
     """The same bytes as node by node; the steps that have a table at their end."""
     inputs = [x * np.float32(3) for x in model.random_inputs(7)]
     expected = [out.tobytes() for out in model.run(inputs, EmulatedExecutor())]
-    found = []
-    for threads in (1, 2, 3):
-        executor = NativeExecutor(threads, **options)
-        assert [out.tobytes() for out in model.run(inputs, executor)] == expected, threads
-        found = joined(model, executor)
-    return found
+    executors = [NativeExecutor(threads, **options) for threads in (1, 2, 3)]
+    for executor in executors:
+        assert [out.tobytes() for out in model.run(inputs, executor)] == expected, executor.threads
+    steps = [step for graph in model.graphs.values() for step in executors[-1].session(graph).steps]
+    return [step for step in steps if step.choice is not None and len(step.nodes) > 1]
 
 
 WORKS = (
@@ -109,11 +97,11 @@ def test_two_tables_of_one_value_are_both_made() -> None:
     x = b.real(shape)
     layer = b.layer(DEPTHWISE, b.q8ta("q8ta_quantize", {"x": x}, b.packed(shape)), 36, 3)
     real = b.q8ta("q8ta_dequantize", {"x": layer}, b.real(shape))
-    clamped = b.call("aten.hardtanh.default", (real,), b.real(shape), -0.4, 0.8)
+    clamped = b.call(CLAMP, (real,), b.real(shape), -0.4, 0.8)
     negated = b.call("aten.neg.default", (clamped,), b.real(shape))
     sides = [b.q8ta("q8ta_quantize", {"x": value}, b.packed(shape)) for value in (clamped, negated)]
     made = b.q8ta(ADD, dict(zip("ab", sides, strict=True)), b.packed(shape))
-    check(b.model("two tables", x, b.q8ta("q8ta_dequantize", {"x": made}, b.real(shape))))
+    check(b.ended("two tables", x, made))
 
 
 @LOOKS_UP
@@ -127,29 +115,26 @@ def test_a_table_is_part_of_the_step_before(work: tuple[Any, ...], relu: bool) -
 
 @LOOKS_UP
 @pytest.mark.parametrize("route", ["amx_emulated", "winograd4", "winograd2", "gemm"])
-@pytest.mark.parametrize("channels", [16, 20, 68])
-def test_by_each_route(route: str, channels: int) -> None:
-    model = Layers().whole((1, 8, 13, 11), CONV, channels, 3)
+@pytest.mark.parametrize(
+    ("channels", "bounds"),
+    [(16, None), (20, None), (68, None), (68, (0, 6)), (68, (-20, 20)), (68, (-3, 1))],
+    ids=str,
+)
+def test_by_each_route(route: str, channels: int, bounds: tuple[float, float] | None) -> None:
+    """Clamps need no table."""
+    function, args = (SIN, ()) if bounds is None else (CLAMP, map(float, bounds))
+    model = Layers().whole((1, 8, 13, 11), CONV, channels, 3, function=function, args=args)
     (step,) = check(model, force={CONV: route})
     assert step.route == route and step.nodes[0].name.endswith("conv2d.default")
+    assert ("clamped" in step.jobs[0].variant) == (bounds is not None)
 
 
 @LOOKS_UP
-@pytest.mark.parametrize("bounds", [(0.0, 6.0), (-20.0, 20.0), (-3.0, 1.0)], ids=str)
-@pytest.mark.parametrize("route", ["amx_emulated", "winograd4", "winograd2", "gemm"])
-def test_clamps_need_no_table(route: str, bounds: tuple[float, float]) -> None:
-    model = Layers().whole((1, 8, 13, 11), CONV, 68, 3, function="aten.hardtanh.default", args=bounds)
-    (step,) = check(model, force={CONV: route})
+@pytest.mark.parametrize(("channels", "stride"), [(36, 1), (80, 2), (8, 1)])
+def test_a_clamp_behind_a_depthwise_layer(channels: int, stride: int) -> None:
+    work = (DEPTHWISE, channels, 3, stride)
+    (step,) = check(Layers().whole((1, channels, 9, 9), *work, function=CLAMP, args=(0.0, 4.0)))
     assert "clamped" in step.jobs[0].variant
-
-
-@LOOKS_UP
-def test_a_clamp_behind_a_depthwise_layer() -> None:
-    for channels, stride in ((36, 1), (80, 2), (8, 1)):
-        work = (DEPTHWISE, channels, 3, stride)
-        model = Layers().whole((1, channels, 9, 9), *work, function="aten.hardtanh.default", args=(0.0, 4.0))
-        (step,) = check(model)
-        assert "clamped" in step.jobs[0].variant
 
 
 @LOOKS_UP
@@ -157,9 +142,8 @@ def test_a_table_of_bytes_that_somebody_else_reads_is_a_step_of_its_own() -> Non
     d = Layers()
     x = d.real((1, 16, 8, 8))
     y = d.layer(POINTWISE, d.q8ta("q8ta_quantize", {"x": x}, d.packed((1, 16, 8, 8))), 32)
-    both = d.q8ta("q8ta_add", {"a": y, "b": d.function(y, "aten.sin.default")}, d.packed(d.shape(y)))
-    model = d.model("both", x, d.q8ta("q8ta_dequantize", {"x": both}, d.real(d.shape(both))))
-    assert not check(model)
+    both = d.q8ta(ADD, {"a": y, "b": d.function(y, SIN)}, d.packed(d.shape(y)))
+    assert not check(d.ended("both", x, both))
 
 
 @LOOKS_UP

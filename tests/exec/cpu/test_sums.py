@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from refsim.exec.cpu.elementwise import fma, lut, proof
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.elementwise.lut_kernel import PAIRS
 from refsim.exec.cpu.elementwise.prepack import Elementwise
-from refsim.exec.cpu.isa import ISAS, cpu
+from refsim.exec.cpu.isa import ISAS, Isa, cpu
 from refsim.exec.cpu.routes import EMULATED, FMA, LINEAR, LUT, RULES, VIA_NHWC, choose
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -44,15 +45,26 @@ EACH = {
     "pairs_ab": {**MODERATE, "a_scale": 0.0713, "b_scale": 0.0819},
 }
 
+HERE = cpu().isa
 native = pytest.mark.skipif(
-    not cpu().isa.lookup,
-    reason=f"{cpu().isa.name}: no instruction looks up 64 bytes, so that no table is used",
+    not HERE.lookup, reason=f"{HERE.name}: no instruction looks up 64 bytes for tables"
+)
+needs_fma = pytest.mark.skipif(
+    not HERE.fma, reason=f"{HERE.name}: floats are not multiplied and added in one"
 )
 
 
 def case(params: dict[str, Any], shape: tuple[int, ...] = (1, 5, 3, 7), *layouts: str) -> Case:
     a, b, out = layouts or ("4W4C",) * 3
     return Case("q8ta_add", params, {"a": (shape, a), "b": (shape, b)}, out)
+
+
+def drawn(count: int, seed: int) -> Iterator[dict[str, Any]]:
+    rng = Rng(seed)
+    for number in range(count):
+        params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
+        params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
+        yield params | {"alpha": (1.0, 0.3, -2.0)[number % 3]}
 
 
 def described(params: dict[str, Any]) -> Elementwise:
@@ -76,11 +88,7 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the native kernel: the definition's bytes for all pairs, for every shape that tables have."""
     monkeypatch.setattr(proof, "computed", evaluated)
     found = Counter()
-    rng = Rng(1)
-    for number in range(60):
-        params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
-        params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
-        params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
+    for params in drawn(60, 1):
         made = lut.find(described(params), ISA)
         if not isinstance(made, str):
             found[made.op] += 1
@@ -90,19 +98,57 @@ def test_the_tables_mean_the_formula(monkeypatch: pytest.MonkeyPatch) -> None:
     assert dict(found) == FORMS
 
 
-@pytest.mark.parametrize("params", [TIES, THIRDS, FAR], ids=["ties", "thirds", "far"])
-def test_no_tables_where_none_give_every_byte(
-    params: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+CLONE = Case("q8ta_clone", {}, {"x": ((1, 4, 2, 2), "4C")}, "4C")
+
+
+@pytest.mark.parametrize(
+    ("find", "of", "isa", "why"),
+    [
+        *(
+            (lut.find, case(params), ISA, "no tables give every pair its byte")
+            for params in (TIES, THIRDS, FAR)
+        ),
+        (lut.find, case(MODERATE), ISAS[-1], "portable looks up no bytes"),
+        (lut.find, CLONE, ISA, "bytes stay as they are"),
+        (fma.find, case(MODERATE), ISAS[-1], "portable fuses nothing"),
+        (fma.find, UNARY.cases.example, ISA, "one input"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_why_there_is_no_faster_way(
+    find: Callable[..., object], of: Case, isa: Isa, why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(proof, "computed", evaluated)
-    assert lut.find(described(params), ISA) == "no tables give every pair its byte"
+    assert find(elementwise.describe(bind(of).call), isa) == why
 
 
-def test_only_where_bytes_are_looked_up() -> None:
-    portable = ISAS[-1]
-    assert lut.find(described(MODERATE), portable) == "portable looks up no bytes"
-    clone = bind(Case("q8ta_clone", {}, {"x": ((1, 4, 2, 2), "4C")}, "4C")).call
-    assert lut.find(elementwise.describe(clone), ISA) == "bytes stay as they are"
+LOW, HIGH = lut.NARROW
+#: What the other operand reaches, so that no sum saturates; the greatest and the least that make every sum do so.
+MIDDLE, ALL_LOW, ALL_HIGH = (-20, 20), -128 - LOW - 1, 127 - HIGH
+
+
+def fits(x: tuple[int, int], y: tuple[int, int], shift: int = 0) -> bool:
+    first, second = (np.array(each, np.int16) for each in (x, y))
+    (found,) = lut._fits(first, second, np.array([shift], np.int16), (LOW, HIGH))
+    return bool(found)
+
+
+@pytest.mark.parametrize("shift", [0, 5, -7])
+def test_whole_numbers_may_end_where_the_table_does(shift: int) -> None:
+    """No byte shows tables that were passed over where a shift just fits."""
+    assert fits((LOW - shift, HIGH - shift), MIDDLE, shift)
+    assert not fits((LOW - shift - 1, HIGH - shift), MIDDLE, shift)
+    assert not fits((LOW - shift, HIGH - shift + 1), MIDDLE, shift)
+
+
+@pytest.mark.parametrize("shift", [0, 5, -7])
+def test_they_may_go_on_where_every_sum_saturates(shift: int) -> None:
+    """Below the table with the greatest of the other operand and a carry, above it with the least and none."""
+    below, above = (LOW - shift - 9, LOW - shift + 3), (HIGH - shift - 3, HIGH - shift + 9)
+    assert fits(below, (ALL_LOW + shift - 30, ALL_LOW + shift), shift)
+    assert not fits(below, (ALL_LOW + shift - 30, ALL_LOW + shift + 1), shift)
+    assert fits(above, (ALL_HIGH + shift, ALL_HIGH + shift + 30), shift)
+    assert not fits(above, (ALL_HIGH + shift - 1, ALL_HIGH + shift + 30), shift)
 
 
 # --- the kernels -------------------------------------------------------------------------------------------
@@ -127,7 +173,7 @@ def test_each_route_gives_the_same_bytes(name: str, route: str) -> None:
     for seed in range(40):
         taken[check(OPS[name].sample(Rng(seed)), executor)] += 1
     rule = next(rule for rule in RULES if rule.route == route)
-    able = {LUT: cpu().isa.lookup, FMA: cpu().isa.fma}.get(route, True)
+    able = {LUT: HERE.lookup, FMA: HERE.fma}.get(route, True)
     assert bool(taken[route]) == (able and rule.takes(OPS[name])), taken
 
 
@@ -142,7 +188,7 @@ def test_fma_where_there_are_no_tables(params: dict[str, Any]) -> None:
 def test_the_formula_where_nothing_else_gives_every_byte() -> None:
     assert check(case(THIRDS, (1, 8, 9, 12)), NativeExecutor()) == LINEAR
     rejected = dict(NativeExecutor().choose(Prepared(bind(case(THIRDS)).call)).rejected)
-    if cpu().isa.fma:
+    if HERE.fma:
         assert rejected[FMA] == "no constants give every pair its byte"
 
 
@@ -170,18 +216,11 @@ def test_the_plan_tells_the_kernel() -> None:
 
 # --- fused arithmetic --------------------------------------------------------------------------------------
 
-needs_fma = pytest.mark.skipif(
-    not cpu().isa.fma, reason=f"{cpu().isa.name}: floats are not multiplied and added in one"
-)
-
 
 @needs_fma
 def test_fma_constants_are_found_for_nearly_all() -> None:
-    executor, rng, taken = NativeExecutor(2, {"*": FMA}), Rng(2), Counter()
-    for number in range(40):
-        params = {f"{name}_scale": rng.scale_moderate() for name in ("a", "b", "out")}
-        params |= {f"{name}_zp": rng.zero_point() for name in ("a", "b", "out")}
-        params["alpha"] = (1.0, 0.3, -2.0)[number % 3]
+    executor, taken = NativeExecutor(2, {"*": FMA}), Counter()
+    for number, params in enumerate(drawn(40, 2)):
         layouts = ("4W4C",) * 3 if number % 2 else ("4W4C", "4C", "4C1W")
         taken[check(case(params, (1, 5, 3, 1 + number), *layouts), executor)] += 1
     assert taken[FMA] > 35, taken
@@ -191,16 +230,10 @@ def test_fma_constants_are_found_for_nearly_all() -> None:
 def test_wrong_constants_are_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Against bytes that no sum has."""
     monkeypatch.setattr(fma, "TRIES", 1)
-    assert not isinstance(fma.find(described(MODERATE), cpu().isa), str)
+    assert not isinstance(fma.find(described(MODERATE), HERE), str)
     saturated = proof.saturated
     monkeypatch.setattr(proof, "saturated", lambda e, n: saturated(e, n) ^ (n == 7))
-    assert fma.find(described(MODERATE), cpu().isa) == "no constants give every pair its byte"
-
-
-def test_fma_only_where_it_can_be() -> None:
-    assert fma.find(described(MODERATE), ISAS[-1]) == "portable fuses nothing"
-    relu = UNARY.cases.example
-    assert fma.find(elementwise.describe(bind(relu).call), ISA) == "one input"
+    assert fma.find(described(MODERATE), HERE) == "no constants give every pair its byte"
 
 
 def test_an_operator_is_taken_by_its_arithmetic_not_by_its_name() -> None:

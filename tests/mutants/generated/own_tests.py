@@ -21,7 +21,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("conv_problem.py", ("test_bounds.py",)),
     ("epilogue.py", ("test_bounds.py", "test_joined.py")),
     ("elementwise/", ("test_parts.py copied", "test_sums.py", "test_bounds.py", "test_two_inputs.py")),
-    ("elementwise/lut.py", ("test_fits.py", "test_sums.py", "test_two_inputs.py")),
+    ("elementwise/lut.py", ("test_sums.py", "test_two_inputs.py")),
     ("relayout/", ("test_exact.py repack or within",)),
     ("routes.py", ("test_float_routes.py",)),
     ("groups/", ("test_float_routes.py", "test_bounds.py")),
