@@ -6,17 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exec.recorded import arrays, files, inputs, outputs
+from exec.recorded import DATA, arrays, files, inputs, outputs
 
 from bench.zoo.committed import graph_lines
 from refsim import aten
 from refsim.bytediff import defects
 from refsim.bytediff.evidence import Evidence
 from refsim.core.buffer import PackedBuffer
+from refsim.exec.cpu import NativeExecutor
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.model import Model, load
 from refsim.exec.trace import Traced, trace
+from refsim.golden.judge import SAME
 from refsim.ops.base.binding import BoundCase
+from refsim.sweep.models import DrawnModel, compared
 
 #: Files that show a known defect of upstream's kernels, which predicts every bit of what these give; and one that
 #: upstream refuses.
@@ -114,3 +117,21 @@ def test_no_operator_needs_torch(path: Path) -> None:
 def test_graph(path: Path) -> None:
     """The same graph as when the model was committed."""
     assert "\n".join(graph_lines(load(path))) + "\n" == path.with_suffix(".graph").read_text()
+
+
+# --- watched, watched in part and unwatched --------------------------------------------------------------
+
+
+FILES = sorted(
+    path.relative_to(DATA).as_posix() for path in DATA.rglob("*.pte") if "crashers" not in path.parts
+)
+
+
+@pytest.mark.few(40)
+@pytest.mark.parametrize("name", FILES)
+def test_what_runs_is_what_is_compared(name: str) -> None:
+    model = load(DATA / name)
+    drawn = DrawnModel.of(model, model.random_inputs(5), model.random_inputs(6), 5)
+    for threads in (1, 2):
+        status, why, _ = compared(drawn, NativeExecutor(threads, wake_always=True))
+        assert status == SAME, why

@@ -1,4 +1,4 @@
-"""Many runs of one model: a device that flips bytes now and then is found out, with the place and the right result."""
+"""Many runs of one model, and a wrong call that runs again: what varies is found out, and which bytes are right."""
 
 from __future__ import annotations
 
@@ -6,17 +6,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pytest
+from examples import UNARY
 from exec.recorded import DATA
 from exec.recorded import inputs as inputs_of
 
 from refsim.bytediff.versions import RIGHT, WRONG, Judgement, judge
 from refsim.core.buffer import ByteKind, PackedBuffer, offsets
+from refsim.core.errors import DeviceError
 from refsim.core.launch import Launch
+from refsim.exec.again import REPEATS
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.exec.repeat import EXAMPLES, Repeated, repeat
+from refsim.golden.check import DIFFERENT
+from refsim.golden.check import run as run_case
+from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
 
 MIXED = DATA / "models" / "mixed_ops.pte"
@@ -166,3 +172,70 @@ def test_runs_are_the_same_with_sessions_and_without(mixed, inputs) -> None:
     a, b = (repeat(mixed, inputs, runner, 1) for runner in (executor_named("cpu"), Flaky({})))
     assert [(x.name, x.digests) for x in a.buffers] == [(x.name, x.digests) for x in b.buffers]
     assert [x.digests for x in a.outputs] == [x.digests for x in b.outputs]
+
+
+# --- a call that is wrong runs again ---------------------------------------------------------------------
+
+
+BOUND = bind(UNARY.cases.example)
+RIGHT_BYTES = BOUND.call.expected(BOUND.inputs)
+WRONG_ONCE = [1, 1, 1]
+
+
+class Scripted(Executor):
+    """Adds one number to all bytes of an output after the other, or fails at None; ``other`` is the one opened anew."""
+
+    name = "scripted"
+
+    def __init__(self, added: Sequence[int | None], threads: int = 1, other: Executor | None = None) -> None:
+        self.left, self.threads, self.other = list(added), threads, other
+
+    def anew(self, threads: int) -> Executor | None:
+        assert threads == 1
+        return self.other
+
+    def run(self, launch: object, inputs: object) -> PackedBuffer:
+        raise NotImplementedError
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        added = self.left.pop(0)
+        if added is None:
+            raise DeviceError("scripted", "lost")
+        return PackedBuffer.from_raw(
+            RIGHT_BYTES.raw + np.uint8(added), RIGHT_BYTES.desc.shape, RIGHT_BYTES.desc.layout
+        )
+
+
+@pytest.mark.parametrize(
+    ("added", "threads", "other", "named"),
+    [
+        (WRONG_ONCE, 1, None, ""),
+        (WRONG_ONCE, 1, WRONG_ONCE, ""),
+        (WRONG_ONCE, 1, [None], ""),
+        (WRONG_ONCE, 1, [0], "stale state"),
+        (WRONG_ONCE, 4, [0], "threads"),
+        (WRONG_ONCE, 4, WRONG_ONCE, ""),
+        ([1, 2, 3], 1, [0], "other bytes each time"),
+        ([1, 2, 3], 4, [0], "threads"),
+        ([1, 2, 3], 4, [1], "other bytes each time"),
+        ([1, 0, 0], 1, None, "other bytes each time"),
+        ([1, None], 1, [0], "stale state"),
+    ],
+)
+def test_what_running_again_shows(
+    added: list[int | None], threads: int, other: list[int | None] | None, named: str
+) -> None:
+    assert len(WRONG_ONCE) == 1 + REPEATS
+    executor = Scripted(added, threads, None if other is None else Scripted(other))
+    found = run_case(UNARY.name, executor.name, executor, BOUND, RIGHT_BYTES)
+    causes = list(found.causes)
+    assert found.status == DIFFERENT
+    assert [cause.name for cause in causes if cause.observed] == ([named] if named else [])
+    assert (causes[0].name == named) is bool(named)
+    if named:  # no edit gives bytes that change by themselves
+        assert all(cause.place is None for cause in causes)
+
+
+def test_a_fresh_process_gives_the_right_bytes() -> None:
+    executor = EmulatedExecutor().anew(1)
+    assert executor is not None and executor.run_call(BOUND.call, BOUND.inputs) == RIGHT_BYTES

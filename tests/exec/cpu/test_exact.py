@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 from itertools import permutations, product
 from pathlib import Path
 
@@ -20,12 +21,14 @@ from wide import EMULATED, ROOT, SQUARE, check, large_window, on_processor, repa
 from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.core.rng import Rng
-from refsim.exec.cpu import NativeExecutor, tile4x4
+from refsim.exec.cpu import NativeExecutor, routes, tile4x4
+from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.ir import ModuleText
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.relayout import repack as relayout
 from refsim.formats import recordings
-from refsim.ops.base.binding import bind
+from refsim.golden import route_coverage, rules
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
@@ -185,3 +188,50 @@ def test_whole_tiles_are_not_repacked_in_parts(
     monkeypatch.setattr(relayout, "repack", whole_tiles_alone)
     case = Case("q8ta_clone", {}, {"x": (shape, source)}, to, 1)
     assert check(case, NativeExecutor(force={"q8ta_clone": "repack"})) == "repack"
+
+
+# --- the cases of the corpus that are there for the routes of products -----------------------------------
+
+
+ROUTED = [name for name, rule in rules.RULES.items() if any(hard.kind == "routes" for hard in rule.hard)]
+#: Routes that may be asked for, and why this machine cannot take one.
+ASKED_FOR: dict[str, str | None] = {
+    routes.AMX_EMULATED: None,
+    **dict.fromkeys(route_coverage.MATRICES),
+    routes.AMX: tiles.why_not(cpu().isa),
+    "gemm8": None if cpu().isa.maddubs else f"{cpu().isa.name} has no such products",
+}
+
+
+@cache
+def routed(op: str) -> list[BoundCase]:
+    rule = rules.RULES[op]
+    numbers = range(rule.spread, rule.count)
+    return [bind(rules.case(op, n)) for n in numbers if rule.hard_of(n)[0].kind == "routes"]  # type: ignore[index]
+
+
+@cache
+def right_of(op: str) -> list[np.ndarray]:
+    return [case.call.expected(case.inputs).raw for case in routed(op)]
+
+
+@pytest.mark.few(7)
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize(
+    "route",
+    [
+        pytest.param(route, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
+        for route, reason in ASKED_FOR.items()
+    ],
+)
+def test_routed_cases(route: str, threads: int) -> None:
+    executor = NativeExecutor(threads, {"*": route})
+    taken: Counter[str] = Counter()
+    for op in ROUTED:
+        for case, right in zip(routed(op)[threads - 1 :: 3], right_of(op)[threads - 1 :: 3], strict=True):
+            prepared = Prepared(case.call)
+            if executor.choose(prepared).route != route:
+                continue
+            taken[op] += 1
+            assert np.array_equal(executor.run_prepared(prepared, case.inputs).raw, right), str(case.case)
+    assert taken.total() > 20, taken

@@ -45,7 +45,7 @@ def graph_of(name: str) -> Graph:
 @pytest.mark.few(2)
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_outputs_in_the_layouts_of_the_file(path: Path) -> None:
-    """test_every_plan.py runs all files in layouts of the plan's own, watched and not."""
+    """test_recorded_outputs.py runs all files in layouts of the plan's own, watched and not."""
     model, executor = load(path), NativeExecutor(3, own_layouts=False)
     for seed in (1, 2, 1):  # a second run must not see what the first left behind
         given = model.random_inputs(seed)

@@ -25,7 +25,7 @@ _PARTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("relayout/", ("test_exact.py repack or within",)),
     ("routes.py", ("test_float_routes.py",)),
     ("groups/", ("test_float_routes.py", "test_bounds.py")),
-    ("pool/", ("test_pool.py", "test_plain_mean.py")),
+    ("pool/", ("test_pool.py",)),
     ("wake.py", ("test_runner.py", "test_imports.py")),
     ("thread_pool.py", ("test_native.py helpers", "test_guards.py", "test_imports.py")),
     ("plan.py", ("test_plan.py",)),
@@ -56,9 +56,7 @@ _FILES: dict[str, tuple[str, ...]] = {
 _QUICK = {
     "native": (
         "tests/exec/cpu/test_plans.py",
-        "tests/exec/cpu/test_unwritten.py",
-        "tests/exec/cpu/test_fenced.py",
-        "tests/exec/cpu/test_tasks.py",
+        "tests/exec/cpu/test_buffers.py",
     ),
     "emulated": ("tests/ops/test_launches.py",),
     "shaders": ("tests/ops/test_arrays.py", "tests/ops/test_subscripts.py"),
