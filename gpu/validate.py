@@ -35,7 +35,7 @@ MARK, END = "== ", "the end"
 BEGINS = re.compile(r"\S+\((ERROR|WARN|PERF|INFO)")
 #: What a test file holds that opens a device, itself or through a command. Not those that need no such thing.
 OPENS = re.compile(r"\"gpu\"|\bgpu:0|spv:|KomputeExecutor|kompute import|executors\(\)|modules\.opened")
-NOT_THESE = ("test_validate.py", "test_errors.py", "test_doing.py")
+NOT_THESE = ("test_validate.py", "test_errors.py", "test_process.py")
 
 
 def files(root: Path = ROOT) -> list[Path]:
