@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections import Counter
 from functools import cache
 
 import numpy as np
 import pytest
-from exec.recorded import DATA, inputs, outputs
+from exec.recorded import DATA, inputs
 
 import refsim
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import BY_SCHEMA_VALUE, PACKED_4C, PACKED_4C1W, PACKED_CONV2D
 from refsim.exec.model import Model
-from refsim.formats.pte import read as pte
-from refsim.graph.build import resolve_layouts
 from refsim.graph.interpreter import Event
-from refsim.ops.base.target import Target
 
 MODELS = DATA / "models"
 NAMES = sorted(path.stem for path in MODELS.glob("*.pte"))
@@ -103,21 +99,3 @@ def test_chain(name: str) -> None:
                     )
                 elif storage == "BUFFER":
                     assert ours.name == stored
-
-
-@pytest.mark.parametrize(("mali", "need"), [(False, PACKED_4C1W), (True, PACKED_4C)])
-def test_both_device_families_resolve(mali: bool, need: refsim.Layout) -> None:
-    """A grouped convolution takes im2col on Mali only, and its open input layout follows."""
-    container = pte.load(MODELS / "mixed_ops.pte")
-    plan = container.plan()
-    found = Counter()
-    for _, blob in container.blobs(plan):
-        layouts = resolve_layouts(blob.graph, Target(mali=mali))
-        assert not any(row.is_dynamic for row in layouts.values())
-        for operator in blob.graph.chain:
-            if operator.name == "et_vk.q8ta_conv2d.default":
-                found[layouts[operator.args[0]]] += 1
-    assert found
-    path = MODELS / "mixed_ops.pte"
-    (out,), (need,) = refsim.load(path, Target(mali=mali)).run(inputs(path)), outputs(path)
-    assert out.shape == need.shape

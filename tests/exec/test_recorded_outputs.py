@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from exec.recorded import DATA, arrays, files, inputs, outputs
+from exec.recorded import DATA, OTHER_HEADS, arrays, files, inputs, outputs
 
 from bench.zoo.committed import graph_lines
 from refsim import aten
@@ -35,6 +35,11 @@ OFF = {
     "int8_squeeze": (1 / 128, "one step: the mean in four partial sums, a product next to a tie"),
     "encoder": (2.9e-7, "softmax, gelu and layer norm have no bit contract across devices; docs/numerics.md"),
 }
+RECORDED = [
+    path
+    for path in files("models", "networks", "zoo", "groups", "ops", "heads")
+    if path.stem not in OTHER_HEADS
+]
 STEP = 1 / 255  # of an output's range
 #: Operators in which NumPy's own exp, tanh, log or power may round otherwise on a CPU with other vector instructions.
 FUNCTIONS = {"exp", "gelu", "_log_softmax", "pow", "sigmoid", "_softmax", "tanh"}
@@ -68,9 +73,7 @@ def needed(path: Path) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("executor", ["cpu", "cpu:emulated"])
-@pytest.mark.parametrize(
-    "path", files("models", "networks", "zoo", "groups"), ids=lambda path: f"{path.parent.name}-{path.stem}"
-)
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_outputs(path: Path, executor: str) -> None:
     model = load(path)
     for out, need in zip(model.run(inputs(path), executor), needed(path), strict=True):

@@ -5,16 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from exec.recorded import files, inputs, outputs
+from exec.recorded import OTHER_HEADS, files, inputs, outputs
 
 import refsim
 from refsim_gpu.conformance import Count, compare_model
 from refsim_gpu.executor import KomputeExecutor
 
-#: What the recording runtime does wrong, or converts out of range; and what it refuses.
-OTHER = ("head_07", "head_16", "head_31", "int8_head", "two_heads")
-RECORDED = [path for path in files("ops", "heads") if outputs(path) and path.stem not in OTHER]
-BUFFERS = [*files("groups"), *(path for path in files("heads") if path.stem in (*OTHER, "classifier"))]
+RECORDED = [path for path in files("ops", "heads") if path.stem not in OTHER_HEADS]
+BUFFERS = [*files("groups"), *(path for path in files("heads") if path.stem in (*OTHER_HEADS, "classifier"))]
 
 
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)

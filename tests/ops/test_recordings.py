@@ -52,7 +52,7 @@ def both(recording: Recording, target: Target | None = None) -> tuple[BoundCase,
 
 
 #: Families whose operators are only a part of what upstream's tests run, and those of which whole files are recorded
-#: (tests/graph/test_heads.py, tests/graph/test_int4_files.py, tests/exec/test_recorded_outputs.py).
+#: (tests/graph/test_heads.py, tests/exec/test_recorded_outputs.py).
 PARTS = (Family.WINDOWS, Family.STAGE_IN, Family.STAGE_OUT, Family.QUANTIZE_ROWS, Family.ROW_RANGE)
 UNRECORDED = (*PARTS, Family.FLOAT_LINEAR, Family.GROUP_LINEAR, Family.WEIGHT_ONLY, Family.LOOKUP)
 
