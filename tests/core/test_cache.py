@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import pickle
-import random
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
+from itertools import cycle, pairwise
 from pathlib import Path
 
 import pytest
@@ -51,11 +51,8 @@ def test_only_sources_that_count_do(sources: Path) -> None:
     assert named() != first
 
 
-def test_no_writable_cache_gives_a_private_directory(
-    sources: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("a file where the folder should be")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+def test_no_writable_cache_gives_a_private_directory(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(sources / "a.py"))  # a file where the folder should be
     one, other = directory("kind", "1", sources), directory("kind", "1", sources)
     assert one == other and one.is_dir() and os.access(one, os.W_OK) and one.stat().st_mode & 0o77 == 0o0
     monkeypatch.delenv("XDG_CACHE_HOME")
@@ -114,42 +111,29 @@ class Planted:
         return (Path.touch, (self.mark,))
 
 
-def flip(path: Path, rng: random.Random) -> None:
-    raw = bytearray(path.read_bytes())
-    raw[rng.randrange(len(raw))] ^= 0x40
-    path.write_bytes(raw)
-
-
-def truncate(path: Path, rng: random.Random) -> None:
-    path.write_bytes(path.read_bytes()[: rng.randrange(path.stat().st_size)])
-
-
-def empty(path: Path, rng: random.Random) -> None:
-    path.write_bytes(b"")
-
-
-def plant(path: Path, rng: random.Random) -> None:
-    path.write_bytes(pickle.dumps(Planted(path.parent / "ran")))
-
-
-def replace(path: Path, rng: random.Random) -> None:
-    path.unlink()
-    path.mkdir()
+#: What becomes of an entry; None: a folder in its stead.
+DAMAGE: tuple[Callable[[Path, bytes], bytes | None], ...] = (
+    lambda path, raw: raw[: len(raw) // 3] + bytes([raw[len(raw) // 3] ^ 0x40]) + raw[len(raw) // 3 + 1 :],
+    lambda path, raw: raw[: len(raw) // 2],
+    lambda path, raw: pickle.dumps(Planted(path.parent / "ran")),
+    lambda path, raw: b"",
+    lambda path, raw: None,
+)
 
 
 def damage_each(paths: list[Path]) -> None:
-    rng = random.Random(0)
-    kinds = itertools.cycle((flip, truncate, plant, empty, replace))
-    for path, kind in zip(sorted(paths, key=lambda path: path.suffix), kinds, strict=False):
-        kind(path, rng)
+    for path, damaged in zip(sorted(paths, key=lambda path: path.suffix), cycle(DAMAGE), strict=False):
+        raw = damaged(path, path.read_bytes())
+        path.unlink()
+        path.mkdir() if raw is None else path.write_bytes(raw)
 
 
 def swap(paths: list[Path]) -> None:
-    for one, other in itertools.pairwise(paths):
+    for one, other in pairwise(paths):
         if one.suffix == other.suffix:
-            raw = one.read_bytes()
-            one.write_bytes(other.read_bytes())
-            other.write_bytes(raw)
+            first, second = one.read_bytes(), other.read_bytes()
+            one.write_bytes(second)
+            other.write_bytes(first)
 
 
 @pytest.mark.long
@@ -158,9 +142,7 @@ def test_damaged_entries_are_made_again(damage, warm: tuple[Path, str], tmp_path
     home = tmp_path / "cache"
     shutil.copytree(warm[0], home)
     before = entries(home)
-    assert (
-        [path.suffix for path in before].count(".o") > 2 < [path.suffix for path in before].count(".kernel")
-    )
+    assert all([path.suffix for path in before].count(suffix) > 2 for suffix in (".o", ".kernel"))
     damage(before)
     done = work(home)
     assert (done.returncode, done.stdout, done.stderr) == (0, warm[1], "")
@@ -202,14 +184,11 @@ def test_a_folder_that_others_may_write_is_not_used(
 
 
 def test_processes_share_what_stands_in_for_the_cache(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
+    sources: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    monkeypatch.setenv(cache.SCRATCH, "")  # so that it is undone after the test
-    monkeypatch.delenv(cache.SCRATCH)
-    one = cache.directory("kind", "1", tmp_path)
-    asked = f"cache.directory('kind', '1', Path({str(tmp_path)!r}))"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(sources / "a.py"))
+    one = cache.directory("kind", "1", sources)
+    asked = f"cache.directory('kind', '1', Path({str(sources)!r}))"
     child = f"from refsim.core import cache; from pathlib import Path; print({asked})"
     done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == str(one) and done.stderr == "" and one.is_dir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 from itertools import product
 
@@ -192,10 +193,20 @@ EDGES = [
 ZERO_POINTS = [-128, -127, -1, 0, 1, 5, 126, 127]
 
 
+@numba.njit
+def requant_compiled(values, inv, zp, flags):  # type: ignore[no-untyped-def]
+    out = np.empty(values.size, np.int32)
+    for i in range(values.size):
+        out[i] = requant(values[i], inv, zp, flags)
+    return out
+
+
 @pytest.mark.parametrize("profile", EVERY_PROFILE, ids=lambda p: p.name)
 def test_requant(profile: Profile) -> None:
-    """Ties, edges and specials, for every zero point and profile; scalars and arrays."""
-    values = np.array([*TIES, *EDGES, *Rng(2).uniform(-300, 300, (200,))], np.float32)
+    """Ties, edges and specials, for every zero point and profile; arrays, and scalars in compiled code."""
+    rng = Rng(2)
+    drawn = (*rng.uniform(-300, 300, (200,)), *rng.uniform(-3e9, 3e9, (50,)))
+    values = np.array([*TIES, *EDGES, *drawn], np.float32)
     for inv in (np.float32(1.0), np.float32(0.5), inv_scale(0.3)):
         rounded = [rounded_exactly(value, inv, profile) for value in values]
         for zp in ZERO_POINTS:
@@ -204,14 +215,7 @@ def test_requant(profile: Profile) -> None:
             need = [clamped(whole, zp, profile) for whole in rounded]
             assert got.dtype == np.int32
             assert got.tolist() == need
-
-
-@numba.njit
-def requant_compiled(values, inv, zp, flags):  # type: ignore[no-untyped-def]
-    out = np.empty(values.size, np.int32)
-    for i in range(values.size):
-        out[i] = requant(values[i], inv, zp, flags)
-    return out
+            assert requant_compiled(values, inv, np.int32(zp), np.int32(profile.flags)).tolist() == need
 
 
 @numba.njit
@@ -223,18 +227,8 @@ def mul_add_compiled(a, b, c, flags):  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("profile", EVERY_PROFILE, ids=lambda p: p.name)
-def test_numba_computes_what_python_computes(profile: Profile) -> None:
-    rng = Rng(4)
-    values = np.array(
-        [*TIES, *EDGES, *rng.uniform(-3e9, 3e9, (300,)), *rng.uniform(-200, 200, (300,))], np.float32
-    )
+def test_numba_adds_products_as_python_does(profile: Profile) -> None:
     with np.errstate(all="ignore"):
-        for zp in ZERO_POINTS:
-            for inv in (np.float32(1.0), inv_scale(0.07)):
-                ours = requant(values, inv, zp, profile.flags)
-                assert np.array_equal(
-                    requant_compiled(values, inv, np.int32(zp), np.int32(profile.flags)), ours
-                )
         a, b, c = np.array(adversarial(), np.float32).T.copy()
         a[::9] = 1e-40
         python = qmath.mul_add(qmath.flush(a, profile.flags), b, c, profile.flags)
@@ -304,33 +298,29 @@ def test_unknown_choices_of_a_profile(what: str, value: str) -> None:
 # --- checks -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [2.0**-60, 2.0**60, 1, 0.1, np.float32(0.5), np.float64(3)])
-def test_legal_scales(value: float) -> None:
-    assert qmath.check_scale("op", "s", value) == np.float32(value)
+LEGAL = [
+    (qmath.check_scale, [2.0**-60, 2.0**60, 1, 0.1, np.float32(0.5), np.float64(3)]),
+    (qmath.check_zero_point, [-128, 127, 0, np.int8(-3), np.int64(5)]),
+]
+ILLEGAL = [
+    (qmath.check_scale, r"2\*\*-60", [0.0, -0.1, 2.0**-61, np.nextafter(2.0**60, INF), INF, NAN, "0.1", None, [0.1]]),
+    (qmath.check_zero_point, r"an integer in \[-128, 127\]", [-129, 128, 0.0, 1.5, True, "1", None, NAN]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("check", "value"), [(check, value) for check, row in LEGAL for value in row])
+def test_legal_parameters(check: Callable[..., float], value: float) -> None:
+    assert check("op", "name", value) == np.float32(value)
 
 
 @pytest.mark.parametrize(
-    "value", [0.0, -0.1, 2.0**-61, np.nextafter(2.0**60, INF), INF, NAN, "0.1", None, [0.1]]
+    ("check", "need", "value"), [(check, need, value) for check, need, row in ILLEGAL for value in row]
 )
-def test_illegal_scales_are_named(value: object) -> None:
-    with pytest.raises(
-        ParameterError, match=r"^op: in_scale is out of range(; got .*)?[,;] need 2\*\*-60"
-    ) as caught:
-        qmath.check_scale("op", "in_scale", value)  # type: ignore[arg-type]
+def test_illegal_parameters_are_named(check: Callable[..., float], need: str, value: object) -> None:
+    said = rf"^op: name is out of range(; got .*)?[,;] need {need}"
+    with pytest.raises(ParameterError, match=said) as caught:
+        check("op", "name", value)
     assert caught.value.got is value
-
-
-@pytest.mark.parametrize("value", [-128, 127, 0, np.int8(-3), np.int64(5)])
-def test_legal_zero_points(value: int) -> None:
-    assert qmath.check_zero_point("op", "zp", value) == value
-
-
-@pytest.mark.parametrize("value", [-129, 128, 0.0, 1.5, True, "1", None, NAN])
-def test_illegal_zero_points_are_named(value: object) -> None:
-    with pytest.raises(
-        ParameterError, match=r"^op: out_zp is out of range(; got .*)?[,;] need an integer in \[-128, 127\]"
-    ):
-        qmath.check_zero_point("op", "out_zp", value)  # type: ignore[arg-type]
 
 
 def test_weight_scales() -> None:

@@ -13,8 +13,12 @@ import pytest
 import refsim
 from refsim.cli import main
 from refsim.formats.literals import Double, Int, IntList, Null, String
+from refsim.formats.pte import read as pte
+from refsim.formats.vkgraph.read import Blob, read_blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.formats.vkgraph.write import pack_constants, write_blob
+from refsim.graph.build import build
+from refsim.graph.graph import Graph
 
 UINT8, INT8, INT32, FLOAT32 = 1, 2, 3, 5
 BUFFER = 0
@@ -24,6 +28,16 @@ PACKED = {"4W": 5, "4C": 6, "4W4C": 3}
 QUANTIZE, DEQUANTIZE = (
     f"quantized_decomposed.{name}_per_tensor.default" for name in ("quantize", "dequantize")
 )
+
+
+def blob_of(path: str) -> Blob:
+    """The first delegate of a file under tests/data."""
+    container = pte.load(Path(__file__).parents[1] / "data" / path)
+    return next(iter(dict(container.blobs(container.plan())).values()))
+
+
+def graph_of(data: bytes) -> Graph:
+    return build(read_blob(data, "test"), "test")
 
 
 def convolution(

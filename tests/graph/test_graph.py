@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from delegates import CHANNELS, DEFAULT, FLOAT32, INT8, OPEN, TILES, WIDTH, convolution
+from delegates import CHANNELS, DEFAULT, FLOAT32, INT8, OPEN, TILES, WIDTH, blob_of, convolution
 
 from refsim.core.errors import (
     GraphError,
@@ -21,21 +20,12 @@ from refsim.core.layout import PACKED_4C, PACKED_4C1W, PACKED_4W4C, PACKED_CONV2
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.literals import Double, Int, IntList, Null, String
-from refsim.formats.pte import read as pte
 from refsim.formats.vkgraph.read import Blob
 from refsim.formats.vkgraph.schema import OperatorCall, VkGraph, VkTensor
 from refsim.graph.build import build, nodes_of_calls, resolve_layouts
 from refsim.ops.base.target import Target
 
-MODELS = Path(__file__).parents[1] / "data" / "models"
-
-
-def blob_of(name: str, number: int = 0) -> Blob:
-    container = pte.load(MODELS / f"{name}.pte")
-    return dict(container.blobs(container.plan()))[number]
-
-
-LINEAR, MIXED = blob_of("linear_head"), blob_of("mixed_ops")
+LINEAR, MIXED = blob_of("models/linear_head.pte"), blob_of("models/mixed_ops.pte")
 
 
 def changed(blob: Blob, **fields: object) -> Blob:

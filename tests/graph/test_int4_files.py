@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delegates import BUFFER, FLOAT32, INT32, Builder, bisected
+from delegates import BUFFER, FLOAT32, INT32, Builder, bisected, graph_of
 from exec.recorded import files, inputs, outputs
 
 import refsim
@@ -17,10 +17,7 @@ from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.literals import Bool, Int, Null
-from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import VkTensor
-from refsim.graph.build import build
-from refsim.graph.graph import Graph
 from refsim.ops.base import int4
 from refsim.ops.base.target import Target
 
@@ -77,10 +74,6 @@ def linear(
     result = b.add(VkTensor(FLOAT32, (*shape[:-1], out), memory_layout=0))
     b.call(name, x, *args, bias, result)
     return b.blob((x,), result)
-
-
-def graph_of(data: bytes) -> Graph:
-    return build(read_blob(data, "test"), "test")
 
 
 @pytest.mark.parametrize("linear_weight", [True, False])

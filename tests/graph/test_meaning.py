@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delegates import Builder, bisected
+from delegates import Builder, bisected, graph_of
 
 import refsim
 from refsim.cli import main
@@ -17,9 +17,7 @@ from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.exec.executor import run_graph
 from refsim.formats.literals import Double, String
-from refsim.formats.vkgraph.read import read_blob
 from refsim.formats.vkgraph.schema import VkTensor
-from refsim.graph.build import build
 from refsim.graph.graph import Graph
 from refsim.graph.interpreter import Event
 from refsim.ops.base.registry import OPS
@@ -56,10 +54,6 @@ def rows(count: int = 20, biases: int = 8) -> bytes:
         b.activation((count, 8), "4W"),
     )
     return b.blob((x,), b.dequantize(out, (count, 8), 0.05, 7))
-
-
-def graph_of(data: bytes) -> Graph:
-    return build(read_blob(data, "test"), "test")
 
 
 def inputs_of(graph: Graph) -> list[np.ndarray]:
@@ -190,8 +184,7 @@ def test_a_dump_holds_one(model: refsim.Model, tmp_path: Path, capsys: pytest.Ca
     folder.mkdir()
     assert main(["run", model.path, *given, "--dump", "quantize_per_tensor", str(folder)]) == 0
     assert main(["run", model.path, *given, "--golden", str(folder)]) == 0
-    graph = build(read_blob(scaled(), "test"), "test")
-    value = next(node.outputs[0] for node in graph.q8ta_nodes())
+    value = next(node.outputs[0] for node in graph_of(scaled()).q8ta_nodes())
     raw = (folder / f"delegate0_v{value}.bin").read_bytes()
     upstream = tmp_path / "upstream"
     upstream.mkdir()
