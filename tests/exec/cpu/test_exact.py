@@ -1,4 +1,6 @@
-"""Native kernels write the emulated kernels' bytes: every case, every recording, random ones, any number of threads.
+"""Native kernels write the emulated kernels' bytes: random cases, any number of threads, every route.
+
+tests/golden repeats the corpus and every recording on them.
 
 REFSIM_RANDOM=1000 runs that many random configurations per operator and thread count instead of the usual few.
 """
@@ -10,15 +12,12 @@ from collections import Counter
 from dataclasses import replace
 from functools import cache
 from itertools import permutations, product
-from pathlib import Path
 
 import numpy as np
 import pytest
 from cases import GENERAL, POINT, TRANSPOSED, WIDE, conv
-from examples import some
-from wide import EMULATED, ROOT, SQUARE, check, large_window, on_processor, repacks, wide
+from wide import SQUARE, check, large_window, on_processor, repacks, wide
 
-from refsim.core.errors import RefsimError
 from refsim.core.qmath import PROFILES
 from refsim.core.rng import Rng
 from refsim.exec.cpu import NativeExecutor, routes, tile4x4
@@ -26,7 +25,6 @@ from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.ir import ModuleText
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.relayout import repack as relayout
-from refsim.formats import recordings
 from refsim.golden import route_coverage, rules
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
@@ -38,45 +36,18 @@ repack = relayout.repack
 RANDOM = int(os.environ.get("REFSIM_RANDOM", "12"))
 THREADS = (1, 2, 3)
 EXECUTORS = {count: NativeExecutor(count) for count in THREADS}
-CASES = [
-    pytest.param(case, id=f"{name}-{number}")
-    for name, op in OPS.items()
-    for number, case in enumerate(some(op))
-]
 #: Shapes of whole tiles of 64 columns or channels, of narrower ones, and of what is left beside them
 REPACKED = [
     (2, 64, 8, 64), (1, 67, 5, 113), (1, 128, 3, 80), (1, 3, 9, 72), (1, 48, 12, 40), (1, 33, 1, 21), (2, 4, 30, 7),
     (1, 132, 4, 16), (1, 96, 5, 148),
 ]  # fmt: skip
-RECORDINGS = sorted((ROOT / "golden" / "upstream").glob("*.zip"))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_case(case: Case) -> None:
-    for executor in EXECUTORS.values():
-        check(case, executor)
-
-
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
-def test_recordings(path: Path) -> None:
-    compared = 0
-    for recording in recordings.read(path):
-        try:
-            prepared = Prepared(recording.call())
-        except RefsimError:
-            continue  # refused here; tests/ops counts these
-        expected = EMULATED.run_prepared(prepared, recording.inputs())
-        for count, executor in EXECUTORS.items():
-            actual = executor.run_prepared(prepared, recording.inputs())
-            assert np.array_equal(actual.raw, expected.raw), f"{recording.id}, {count} threads"
-            compared += 1
-    assert compared
 
 
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("name", OPS)
 def test_random(name: str, threads: int) -> None:
-    """Small shapes as the operators sample them; every fourth one larger."""
+    """The example, and small shapes as the operators sample them; every fourth one larger."""
+    check(OPS[name].cases.example, EXECUTORS[threads])
     for number in range(RANDOM):
         seed = 1000 * threads + number
         check(wide(name, seed) if number % 4 == 0 else OPS[name].sample(Rng(seed)), EXECUTORS[threads])
