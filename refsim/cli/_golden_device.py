@@ -20,7 +20,8 @@ from refsim.core.plain import plain
 from refsim.device.outputs import IN_FOLDER
 from refsim.golden import certify, programs
 from refsim.golden.certify import JudgedDevice
-from refsim.golden.programs import ExportedCorpus, Size, exportable, exported
+from refsim.golden.programs import ExportedCorpus, exported
+from refsim.golden.telling import Size, exportable
 
 
 @verb("export", "--size small --pte out/corpus")

@@ -53,22 +53,11 @@ class ProbeProgram:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to one question; `MIXED` or `MISSING`: it is open."""
-
-    asked: Measurement
-    answer: str
-
-
-@dataclass(frozen=True)
 class Answers:
-    """All answers of one device."""
+    """All answers of one device. `MIXED` and `MISSING` leave a question open."""
 
-    answers: tuple[Answer, ...]
-
-    @property
-    def by_question(self) -> Annotated[dict[str, str], "Question -> answer."]:
-        return {row.asked.name: row.answer for row in self.answers}
+    asks: tuple[Measurement, ...]
+    by_question: Annotated[Mapping[str, str], "Question -> answer."]
 
     def __getitem__(self, name: str) -> str:
         return self.by_question[name]
@@ -85,14 +74,14 @@ class Answers:
     @property
     def unknown(self) -> Annotated[list[str], "The questions that stay open, and why."]:
         why = {MISSING: "its program gave no outputs", MIXED: "no answer predicts every element"}
-        return [f"{row.asked.question}: {why[row.answer]}" for row in self.answers if row.answer in why]
+        return [f"{ask.question}: {why[self[ask.name]]}" for ask in self.asks if self[ask.name] in why]
 
     def _apart(self, a: str, b: str) -> bool:
         return self[a] != self[b] and not {self[a], self[b]} & {MIXED, MISSING}
 
     def profile(self, name: str = "measured") -> Profile | None:
         """The known profile with these answers, else a new one called ``name``; None where a field is not decided."""
-        undecided = any(row.answer in (MIXED, MISSING) for row in self.answers if row.asked.name != DIVISION)
+        undecided = any(self[ask.name] in (MIXED, MISSING) for ask in self.asks if ask.name != DIVISION)
         if undecided or self.remarks:
             return None
         fused, flushes = self[FUSED] == "fused", self[INPUTS] == "flushed"
@@ -100,7 +89,7 @@ class Answers:
 
     def rows(self) -> list[tuple[str, str, str]]:
         """(question, answer, what it decides) as text."""
-        return [(row.asked.question, row.answer, row.asked.decides) for row in self.answers]
+        return [(ask.question, self[ask.name], ask.decides) for ask in self.asks]
 
 
 # --- programs --------------------------------------------------------------------------------------------
@@ -147,51 +136,41 @@ def read(folder: str | os.PathLike[str]) -> Answers:
     those of the program, or if there are none at all.
     """
     outputs.check_folder(folder)
-    answers: list[Answer] = []
+    answers: dict[str, str] = {}
     for program in programs():
         found = outputs.each_beside(folder, program.name, program.declared)
         arrays = None if found is None else outputs.held(found)
-        answers += _answers(program, arrays, os.fspath(Path(folder) / program.name))
-    if all(row.answer == MISSING for row in answers):
+        answers |= _answers(program, arrays, os.fspath(Path(folder) / program.name))
+    if set(answers.values()) == {MISSING}:
         raise outputs.none_of(folder, [program.name for program in programs()])
-    return Answers(tuple(answers))
+    return Answers(tuple(ask for program in programs() for ask in program.asks), answers)
 
 
-def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: str) -> list[Answer]:
+def _answers(program: ProbeProgram, arrays: Sequence[np.ndarray] | None, where: str) -> dict[str, str]:
     if arrays is None:
-        return [Answer(ask, MISSING) for ask in program.asks]
+        return {ask.name: MISSING for ask in program.asks}
     stamp, *rest = arrays
     if not np.array_equal(_words(stamp), _words(program.stamp)):
         what = "not the outputs of this program: its first output is another"
         raise FormatError(
             where, what, got=_short(stamp), need=f"{_short(program.stamp)}; write the programs again"
         )
-    found, held = [], iter(rest)
-    for ask in program.asks:
-        got = [next(held) for _ in ask.steps]
-        answer = _off(ask, got[0]) if ask.name == DIVISION else _verdict(ask, got)
-        found.append(Answer(ask, answer))
-    return found
+    held = iter(rest)
+    return {ask.name: _verdict(ask, [next(held) for _ in ask.steps]) for ask in program.asks}
 
 
 def _verdict(ask: Measurement, got: Sequence[np.ndarray]) -> str:
-    """The answer that predicts every bit of every output."""
+    """The answer that predicts every bit of every output; else how many quotients are off, and by how much at most."""
     expected: Mapping[str, np.ndarray] = ask.steps[0].expected
     for name in expected:
         pairs = zip(ask.steps, got, strict=True)
         if all(name in s.expected and np.array_equal(_words(s.expected[name]), _words(g)) for s, g in pairs):
             return name
+    if ask.name == DIVISION:
+        apart = np.abs(_words(expected[IEEE]).astype(np.int64) - _words(got[0]))
+        if apart.max() <= MOST_ULPS:
+            return f"{np.count_nonzero(apart)} of {apart.size} quotients differ, by at most {apart.max()} ulp"
     return MIXED
-
-
-def _off(ask: Measurement, got: np.ndarray) -> str:
-    """How many quotients differ from IEEE division, and by how many units in the last place at most."""
-    apart = np.abs(_words(ask.steps[0].expected[IEEE]).astype(np.int64) - _words(got))
-    if not apart.any():
-        return IEEE
-    if apart.max() > MOST_ULPS:
-        return MIXED
-    return f"{np.count_nonzero(apart)} of {apart.size} quotients differ, by at most {apart.max()} ulp"
 
 
 def _words(array: np.ndarray) -> np.ndarray:

@@ -21,9 +21,9 @@ from refsim.formats.cases import add_to_zip, contents
 from refsim.formats.reading import archive, member
 from refsim.golden import chain, chain_rules
 from refsim.golden.chain import CHAINS
-from refsim.golden.programs import nbytes_of
 from refsim.golden.rules import RULES, case, case_name
 from refsim.golden.store import CHAIN_FILE, SUMS, Corpus, DigestEntry, digest, sums_of
+from refsim.golden.telling import nbytes_of
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import LISTED, OPS
 

@@ -4,30 +4,39 @@ First come the cases that have shown a seeded bug (`rules.TELLING`). Then comes 
 groups, zero points and styles of data: each case adds as many features (`refsim.golden.coverage`) as any that is left.
 Then come the recordings of upstream's own kernel and the rest of the spread. Within each part small cases come first,
 and those of which upstream's kernel has a known defect come after all of it, because they hide what else is wrong.
+
+Programs for a device get fewer (`choose`): of each operator that a serialized graph can name and that reads or writes
+packed int8, those that have shown a seeded bug, and a spread over the corpus with a few large ones, whose workgroups
+are several along each axis.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import zip_longest
 from math import gcd, prod
 from pathlib import Path
 
 import numpy as np
 
+from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import RefsimError
+from refsim.core.errors import ParameterError, RefsimError
+from refsim.core.layout import layout
 from refsim.formats import recordings
 from refsim.formats.recordings import Recording
 from refsim.golden import coverage
 from refsim.golden.rules import RULES, TELLING, case, case_name
+from refsim.golden.store import DigestEntry
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind, bound_of
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Behaviour, Target
 from refsim.ops.flat.call import flat_array, laid_flat, meant_flat
 
@@ -219,3 +228,106 @@ def _room(one: TellingCase) -> int:
     """Batches, rows, columns and channels of a case, each up to what adds nothing more."""
     assert one.case is not None
     return sum(min(size, most) for size, most in zip(coverage.shape4(one.case), (2, 9, 4, 9), strict=True))
+
+
+# --- programs for a device -------------------------------------------------------------------------------
+
+#: How many cases of an operator are exported, for how many bytes of tensors and constants, and how many large ones.
+EXPORTED, EXPORTED_BYTES, EXPORTED_LARGE = 170, 640_000, 6
+SMALL_BYTES, LARGE_BYTES = 6_000, 160_000
+# neither shares a factor with the number of slots, so that all are reached, and by each combination in another order
+_STEP, _TURN = 37, 7
+
+
+class Size(Enum):
+    """Which cases are meant: those whose data is small, the large ones, or both."""
+
+    SMALL = "small"
+    LARGE = "large"
+    ALL = "all"
+
+
+def exportable() -> tuple[str, ...]:
+    """The operators with a packed int8 tensor that a serialized graph can name and that have one output."""
+    return tuple(
+        sorted(name for name, op in OPS.items() if op.serialized and not op.siblings and _packed(op))
+    )
+
+
+def _packed(op: OpSpec) -> bool:
+    tensors = (*op.of_kind(Kind.INPUT), op.output)
+    plain = any(arg.plain for arg in tensors)  # graphs keep these in no packed layout
+    return not plain and any(row.packed_int8 for arg in tensors for row in arg.layouts)
+
+
+def choose(
+    operators: Sequence[str] = (), layouts: Sequence[str] = (), size: Size = Size.ALL
+) -> Iterator[DigestEntry]:
+    """The cases to export, by operator and number; all operators if none is named.
+
+    ``layouts``: only cases in which a tensor has one of these. ParameterError for an operator that cannot be exported,
+    LayoutError for an unknown layout.
+    """
+    known = exportable()
+    if unknown := [name for name in operators if name not in known]:
+        raise ParameterError(
+            "golden export",
+            "not an operator of a graph with packed int8 (refsim golden export --help lists all)",
+            got=unknown[0],
+            need=choices.need(unknown[0], known),
+        )
+    wanted = {str(layout(name)) for name in layouts}
+    for op in operators or known:
+        for number in sorted(_exported(op)):
+            one = case(op, number)
+            if wanted and not wanted & {*coverage.layouts(one)}:
+                continue
+            if size is not Size.ALL and (nbytes_of(bind(one)) > SMALL_BYTES) is (size is Size.SMALL):
+                continue
+            yield DigestEntry(number, one)
+
+
+def layouts_of(operators: Sequence[str]) -> list[str]:
+    """The layouts that tensors of these operators have, in all cases that are exported."""
+    return sorted(
+        {name for op in operators for number in _exported(op) for name in coverage.layouts(case(op, number))}
+    )
+
+
+@cache
+def _exported(op: str) -> frozenset[int]:
+    """The numbers that are chosen of an operator: telling ones, then a spread within the limits."""
+    found = set(TELLING[op])
+    combinations, count = len(OPS[op].layouts), RULES[op].spread
+    slots = count // combinations
+    total = large = 0
+    for place in range(slots):
+        for combination in range(combinations):
+            number = (5 + _STEP * place + _TURN * combination) % slots * combinations + combination
+            if len(found) >= EXPORTED:
+                return frozenset(found)
+            one = case(op, number)
+            elements = sum(
+                prod(shape) for shape, _ in one.inputs.values()
+            )  # a quick look, before they are drawn
+            if number in found or elements > LARGE_BYTES:
+                continue
+            nbytes = nbytes_of(bind(one))
+            is_large = nbytes > SMALL_BYTES
+            if (
+                nbytes > LARGE_BYTES
+                or (is_large and large == EXPORTED_LARGE)
+                or total + nbytes > EXPORTED_BYTES
+            ):
+                continue
+            total += nbytes
+            large += is_large
+            found.add(number)
+    return frozenset(found)
+
+
+def nbytes_of(bound: BoundCase) -> int:
+    """Bytes of a case in a file and in its outputs: inputs, constants, output."""
+    consts = [bound.call.consts[arg.name] for arg in bound.call.op.of_kind(Kind.CONST)]
+    stored = sum(buffer.desc.nbytes for buffer in bound.inputs.values())
+    return stored + sum(value.nbytes for value in consts if value is not None) + bound.call.out.nbytes

@@ -17,8 +17,8 @@ from exporting import FEW, document, written
 from refsim.cli.kit.program import main
 from refsim.core.errors import FormatError, RefsimError
 from refsim.golden import certify, programs
-from refsim.golden.programs import choose
 from refsim.golden.rules import case
+from refsim.golden.telling import choose
 
 
 @pytest.fixture(scope="module")

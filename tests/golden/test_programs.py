@@ -29,8 +29,8 @@ from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES
 from refsim.formats.pte.read import read_pte
 from refsim.golden import certify, judge, programs
-from refsim.golden.programs import Size, choose, exportable
 from refsim.golden.store import DigestEntry
+from refsim.golden.telling import Size, choose, exportable
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.defect import Defect

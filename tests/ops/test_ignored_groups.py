@@ -9,7 +9,7 @@ from refsim.bytediff.defects import NAME
 from refsim.core.buffer import FILL, ByteKind, byte_kinds
 from refsim.golden import judge
 from refsim.golden.judge import KNOWN_DEFECT, SAME, WRONG, judged
-from refsim.golden.programs import choose
+from refsim.golden.telling import choose
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.q8ta_conv2d_pw import GROUPS_IGNORED
