@@ -12,13 +12,18 @@ from typing import Any
 
 import click
 import json_schema
+import numpy as np
 import pytest
 from examples import SMALL_CORPUS
+from saved import flip, with_a_wrong_byte
 
 from refsim.cli import main
 from refsim.cli.kit import program, progress
 from refsim.cli.kit.document import Document
+from refsim.core.buffer import PackedBuffer
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import regen, rules
+from refsim.golden.named import open_case
 
 #: The line of a command that can be repeated; on a narrow terminal it stands below, in lines that end in a backslash.
 RERUN = re.compile(r"^rerun:\s+refsim ((?:.*\\\n)*.*)$", re.MULTILINE)
@@ -114,6 +119,81 @@ def dump(_dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A right dump of that model in this folder: v17 -> v20 -> v24 -> v28 -> v31; v20 and v24 have one shape."""
     monkeypatch.chdir(tmp_path)
     return Path(shutil.copytree(_dump, "dump"))
+
+
+Change = Callable[[PackedBuffer], object]
+
+
+@pytest.fixture
+def miscomputed(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Change], None]:
+    """Lets the executor cpu:emulated change what a kernel has written."""
+
+    def change(shader: str, spoil: Change) -> None:
+        honest = EmulatedExecutor.run
+
+        def run(self: EmulatedExecutor, launch: Any, inputs: Any) -> PackedBuffer:
+            out = honest(self, launch, inputs)
+            if launch.shader == shader:
+                spoil(out)
+            return out
+
+        monkeypatch.setattr(EmulatedExecutor, "run", run)
+
+    return change
+
+
+@pytest.fixture(params=["run --golden", "bisect --actual"])
+def judge(request: pytest.FixtureRequest, head: str, refsim: Run) -> Run:
+    """Either verb that compares a dump with a run: `dump` with the run that it is of, unless others are named."""
+    verb, option = request.param.split()
+
+    def judged(more: str = "", dump: object = "dump", run: str = head) -> Done:
+        return refsim(f"{verb} {run} {option} {dump} {more}")
+
+    return judged
+
+
+@pytest.fixture(scope="session")
+def _desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("desk")
+    for name, source in {
+        "model.pte": "models/mixed_ops.pte", "seg.pte": "models/mixed_ops.pte", "in.npz": "models/mixed_ops.io.npz",
+        "head.pte": "models/linear_head.pte", "head.npz": "models/linear_head.io.npz",
+        "seg.exposed.pte": "device/mixed_ops.raw.pte", "seg.exposed.pte.json": "device/mixed_ops.raw.pte.json",
+        "outputs.npz": "device/mixed_ops.raw.npz", "net.pte": "devtools/net.pte", "net.etdp": "devtools/net.etdp",
+        "net.bin": "devtools/net.bin", "phone.json": "../../refsim/core/profiles/nvidia.json",
+        "fcn_add.pte": "dynamic/fcn_add.pte", "mine.json": "../../refsim/check/runtimes/main.json",
+        "refused.pte": "heads/int8_head.pte",
+    }.items():  # fmt: skip
+        shutil.copy(MODELS.parent / source, folder / name)
+    with_a_wrong_byte(folder / "outputs.npz", "out4", folder / "wrong.npz")
+    good = np.random.default_rng(0).integers(0, 255, 64 * 56 * 56, np.uint8)
+    good.tofile(folder / "good.bin")
+    good[100:140] ^= 7
+    good.tofile(folder / "bad.bin")
+    np.save(folder / "array.npy", np.zeros((1, 64, 56, 56), np.int8))
+    np.savez(folder / "small.npz", np.zeros((1, 3, 23, 32), np.float32))
+    open_case("q8ta_add/0945").expected.raw.tofile(folder / "words.bin")
+    (folder / "empty").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for line in (
+            "run model.pte -i in.npz --dump . dumps", "extract model.pte -n delegate0_v38 -i in.npz -o case",
+            "triage seg.exposed.pte -i in.npz --outputs outputs.npz -o found",
+        ):  # fmt: skip
+            assert main(line.split()) == 0
+    shutil.copytree(folder / "dumps", folder / "wrong")
+    shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")
+    shutil.copy(flip(folder / "wrong" / "delegate0_v38.bin", 7), folder / "actual.bin")
+    return folder
+
+
+@pytest.fixture
+def desk(_desk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """In this folder: a model and its inputs, an exposed program and its outputs, a case, right and wrong dumps."""
+    shutil.copytree(_desk, tmp_path / "desk")
+    monkeypatch.chdir(tmp_path / "desk")
+    return tmp_path / "desk"
 
 
 @pytest.fixture(scope="session")

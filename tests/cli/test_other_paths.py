@@ -16,7 +16,6 @@ from refsim.cli import main
 from refsim.core.errors import MOST_IN_LINE, FormatError
 
 RAW = Path(__file__).parents[1] / "data" / "device" / "linear_head.raw"
-VERBS = pytest.mark.parametrize(("verb", "option"), [("bisect", "--actual"), ("run", "--golden")])
 
 
 @pytest.fixture(scope="module")
@@ -49,29 +48,28 @@ def filled(words: list[str], head: str, **known: object) -> str:
 # --- dumps of another model, folders of a triage, outputs of a device ---------------------------------------
 
 
-@VERBS
-def test_partial_is_offered_only_where_it_would_work(verb, option, refsim, models, dump: Path) -> None:
+def test_partial_is_offered_only_where_it_would_work(judge, models: Path, dump: Path) -> None:
     """Buffers of which none is a value of the file are refused with --partial too, and in the same words.
 
     Those of other inputs can be compared with it, but then everything differs.
     """
     for more in ("", "--partial"):
-        done = refsim(f"{verb} {models}/mixed_ops.pte --random 0 {option} dump {more}")
+        done = judge(more, run=f"{models}/mixed_ops.pte --random 0")
         done.refused("none of these has the name, shape and layout of a value of it")
         assert "--partial" not in done.err
-    mine = f"{verb} {models}/linear_head.pte --random 1 {option} dump"
-    refsim(mine).refused("of other inputs, need")
-    assert "--partial" not in refsim(mine).err and refsim(f"{mine} --partial").status == 1
+    mine = f"{models}/linear_head.pte --random 1"
+    done = judge(run=mine)
+    done.refused("of other inputs, need")
+    assert "--partial" not in done.err and judge("--partial", run=mine).status == 1
 
 
-@VERBS
-def test_a_triage_s_folder_names_its_dump(verb, option, refsim, head: str, found: Path) -> None:
-    for folder, note in ((found, "the dump in it"), (found / "cases", "the dump beside them")):
-        refsim(f"{verb} {head} {option} {folder}").refused(f"need {found / 'dump'}, {note}")
-    assert refsim(f"{verb} {head} {option} {found}/dump").status == 1
+def test_a_triage_s_folder_names_its_dump(judge, refsim, found: Path) -> None:
     case = found / "cases" / "delegate0_v28"
+    for folder, note in ((found, "the dump in it"), (found / "cases", "the dump beside them")):
+        judge(dump=folder).refused(f"need {found / 'dump'}, {note}")
+    assert judge(dump=found / "dump").status == 1
     for folder in (found / "cases", case):
-        (words,) = refsim(f"{verb} {head} {option} {folder}").hints
+        (words,) = judge(dump=folder).hints
         assert words == ["replay", str(case), "--actual", str(case / "actual.bin")]
         assert refsim(*words).status == 1
 
@@ -94,14 +92,13 @@ def test_replay_of_a_triage_s_folder_names_the_cases(refsim, head: str, found: P
     several.refused(f"a folder; need one raw buffer, such as {found / 'dump'}")
 
 
-@VERBS
-def test_outputs_of_a_device_are_no_dump(verb, option, refsim, head: str, phone: Path) -> None:
-    done = refsim(f"{verb} {head} {option} {phone}")
+def test_outputs_of_a_device_are_no_dump(judge, refsim, head: str, phone: Path) -> None:
+    done = judge(dump=phone)
     done.refused("outputs of a run, and no dump")
     judged, collected = (filled(words, head) for words in done.hints)
     assert judged.startswith("triage ") and collected.startswith("collect ")
     assert refsim(judged).status == 1 and refsim(collected).status == 0
-    assert refsim(f"{verb} {head} {option} DIR").status == 1
+    assert judge(dump="DIR").status == 1
 
 
 def test_outputs_of_a_device_that_hold_no_such_buffer(refsim, head: str, found: Path, phone: Path) -> None:
@@ -185,18 +182,16 @@ def test_outputs_of_a_file_that_exposes_another_value_are_found_out(refsim, head
     assert right.status == 0 and "holds exactly" not in right.out
 
 
-@VERBS
-def test_what_lies_one_step_away_is_named(verb, option, refsim, head: str, dump: Path) -> None:
-    line = f"{verb} {head} {option}"
+def test_what_lies_one_step_away_is_named(judge, refsim, head: str, dump: Path) -> None:
     assert refsim(f"extract {head} -n delegate0_v20 -o case").status == 0
     shutil.copytree(dump, "runs/frame")
     shutil.copytree(dump, "mine/dump")  # as triage names its own, and nothing else of a triage
     for folder, held in ((".", "dump"), ("runs", "runs/frame"), ("mine", "mine/dump")):
-        done = refsim(f"{line} {folder}")
+        done = judge(dump=folder)
         done.refused(f"a folder of dumps, and no dump; need one of those in it: {held}")
     for slip in ("min/dump", "mine/dunp", "min/dunp"):
-        refsim(f"{line} {slip}").refused("did you mean mine/dump?\n")
-    assert "did you mean" not in refsim(f"{line} elsewhere/dump").err
+        judge(dump=slip).refused("did you mean mine/dump?\n")
+    assert "did you mean" not in judge(dump="elsewhere/dump").err
 
 
 def test_replay_of_a_model_names_extract(refsim, models: Path) -> None:
@@ -204,3 +199,9 @@ def test_replay_of_a_model_names_extract(refsim, models: Path) -> None:
     done.refused("not a case; got a file")
     (words,) = done.hints
     assert words[0] == "extract" and refsim(*words).status == 0 and refsim("replay case").status == 0
+
+
+def test_inputs_are_no_outputs_and_the_dump_beside_them_is_named(refsim, models: Path) -> None:
+    done = refsim(f"run {models}/linear_head.pte --random 0 --golden {models}/linear_head.io.npz")
+    done.refused("the inputs of a run, and no dump; need ")
+    assert "linear_head.dump.zip, the dump beside it" in done.err

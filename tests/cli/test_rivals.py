@@ -12,8 +12,8 @@ from saved import flip
 
 from refsim.bytediff import Cause
 from refsim.cli.kit.text import show
+from refsim.core.buffer import PackedBuffer
 from refsim.core.plain import plain
-from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden import apart
 from refsim.golden import told as shown
 from refsim.golden.check import compared
@@ -32,18 +32,15 @@ TWO = apart.Rivals(
 
 
 @pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def two(miscomputed, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Whatever differs, two causes predict it; the emulated executor's output has a wrong byte, each run anew."""
-    honest, runs = EmulatedExecutor.run, count(1)
+    runs = count(1)
 
-    def run(self, launch, inputs):
-        out = honest(self, launch, inputs)
-        if launch.shader == UNARY.name:
-            out.words[0] ^= next(runs) & 3 | 4
-        return out
+    def spoil(out: PackedBuffer) -> None:
+        out.words[0] ^= next(runs) & 3 | 4
 
+    miscomputed(UNARY.name, spoil)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(EmulatedExecutor, "run", run)
     monkeypatch.setattr(apart, "rivals", lambda op, causes, found=(): TWO)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -29,25 +30,25 @@ def two_dispatches() -> str:
     raise AssertionError
 
 
-def writing(monkeypatch: pytest.MonkeyPatch, shader: str, at: int, reverse: bool = False) -> None:
-    """Let a kernel of the emulated executor write a word outside of its output, and perhaps reverse its bytes."""
-    honest = EmulatedExecutor.run
+@pytest.fixture
+def writing(miscomputed) -> Callable[..., None]:
+    """Lets a kernel write a word outside of its output, and perhaps reverse its bytes."""
 
-    def run(self, launch, inputs):
-        out = honest(self, launch, inputs)
-        if launch.shader == shader:
+    def let(shader: str, at: int, reverse: bool = False) -> None:
+        def spoil(out: PackedBuffer) -> None:
             if reverse:
                 out.words.byteswap(inplace=True)
             out.memory[at] = 7
-            out.check_guards(launch.shader)
-        return out
+            out.check_guards(shader)
 
-    monkeypatch.setattr(EmulatedExecutor, "run", run)
+        miscomputed(shader, spoil)
+
+    return let
 
 
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> None:
-    writing(monkeypatch, UNARY.name, -GUARD_WORDS + 2, reverse=True)
+def broken(writing) -> None:
+    writing(UNARY.name, -GUARD_WORDS + 2, reverse=True)
 
 
 def test_replay_reports_both(broken, refsim) -> None:
@@ -75,18 +76,18 @@ def test_compare_goes_on_and_reports_both(broken, refsim, mixed: str) -> None:
     assert content["same"] is False and len(content["guards"]) == 1 and content["first"]
 
 
-def test_a_write_outside_alone_is_a_difference(refsim, mixed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    writing(monkeypatch, UNARY.name, 0)
+def test_a_write_outside_alone_is_a_difference(refsim, mixed: str, writing) -> None:
+    writing(UNARY.name, 0)
     done = refsim(f"compare {mixed} -x cpu,cpu:emulated --json")
     assert done.status == 1 and done.json["first"] is None and "wrote before" in done.json["guards"][0]
     done = refsim(f"replay {CASE} -x cpu:emulated --json")
     assert done.status == 1 and done.json["same"] is False
 
 
-def test_the_second_dispatch_runs_though_the_first_wrote_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_second_dispatch_runs_though_the_first_wrote_outside(writing) -> None:
     stored = open_case(two_dispatches())
     first = stored.bound.call.dispatches()[0].launch.shader
-    writing(monkeypatch, first, -1)
+    writing(first, -1)
     with pytest.raises(GuardError, match=f"{first}: wrote behind") as raised:
         EmulatedExecutor().run_call(stored.bound.call, stored.bound.inputs)
     assert raised.value.buffer == stored.expected
