@@ -1,25 +1,35 @@
-"""The commands that README, docs and help texts mention outside of consoles run, on this project's files."""
+"""The commands that README, docs and help texts mention outside of consoles run, and what they print fits a terminal.
+
+No line is too long, no word and no number is broken or cut off. What a command says is shown at each of four widths,
+and must be the same words. A command that fails says nothing, and runs at each width.
+"""
 
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
-import numpy as np
 import pytest
 from test_docs import console, mentioned
 from verbs import commands
 
+from refsim.bytediff import Cause
+from refsim.check.finding import Finding, Level, Place
+from refsim.cli._lowered import LoweredProgram
 from refsim.cli.kit import program
 from refsim.cli.kit.document import Document
-from refsim.golden.store import Corpus, default_root
-from refsim.ops.base.binding import bind
+from refsim.cli.kit.text import show
+from refsim.core.result import Part, Table
+from refsim.device.execution import Misshaped
+from refsim.golden import verify as checks
+from refsim.golden.check import Checked
+from refsim.partition.refusal import RefusedNode
+from refsim.partition.rows import CheckedOperator, DelegateReport, FusedOperator
 
-DATA = Path(__file__).parents[1] / "data"
-WIDTH = 80
+WIDTHS = (80, 100, 120, 200)
 
 #: What a word of a command stands for, on the desk that `desk` lays out. Behind a verb's name, for this verb alone.
 WORDS = {
@@ -89,48 +99,18 @@ def _commands() -> Iterator[tuple[str, str]]:
             yield "--help", text
 
 
-def test_help_ends_with_an_example() -> None:
-    for name, command in commands():
-        needs = any(parameter.required for parameter in command.params)
-        assert command.example or not needs, name
-        context = click.Context(command, info_name=f"refsim {name}")
-        assert command.get_help(context).endswith(f"Example: {command.call(context)}")
-        command.make_context(name, command.example.split(), obj=Document())
-
-
 COMMANDS = sorted(set(_commands()))
-
-
-@pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Programs, inputs, dumps, raw buffers, a case, an exposed program and an ETDump, named as `WORDS` says."""
-    folder = tmp_path_factory.mktemp("desk")
-    for name, source in {
-        "model.pte": "models/mixed_ops.pte", "seg.pte": "models/mixed_ops.pte", "in.npz": "models/mixed_ops.io.npz",
-        "seg.exposed.pte": "device/mixed_ops.raw.pte", "seg.exposed.pte.json": "device/mixed_ops.raw.pte.json",
-        "outputs.npz": "device/mixed_ops.raw.npz", "net.pte": "devtools/net.pte", "net.etdp": "devtools/net.etdp",
-        "net.bin": "devtools/net.bin", "phone.json": "../../refsim/core/profiles/nvidia.json",
-        "fcn_add.pte": "dynamic/fcn_add.pte", "mine.json": "../../refsim/check/runtimes/main.json",
-    }.items():  # fmt: skip
-        shutil.copy(DATA / source, folder / name)
-    good = np.random.default_rng(0).integers(0, 255, 64 * 56 * 56, np.uint8)
-    good.tofile(folder / "good.bin")
-    good[100:140] ^= 7
-    good.tofile(folder / "bad.bin")
-    np.savez(folder / "small.npz", np.zeros((1, 3, 23, 32), np.float32))
-    np.save(folder / "array.npy", np.zeros((1, 64, 56, 56), np.int8))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for line in (
-            "run model.pte -i in.npz --dump . dumps",
-            "extract model.pte -n delegate0_v38 -i in.npz -o case",
-            "triage seg.exposed.pte -i in.npz --outputs outputs.npz -o found",
-        ):
-            assert program.main(line.split()) == 0
-    shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")
-    bound = bind(Corpus(default_root()).entry("q8ta_add/0945").case)
-    bound.call.expected(bound.inputs).raw.tofile(folder / "words.bin")
-    return folder
+#: Of verbs that are left out, and of what is hard to show: long names, causes, errors. `fakes` has the devices.
+HARD = [
+    "bisect model.pte -i in.npz --actual wrong --limit 3 --search 0", "check refused.pte",
+    "collect seg.exposed.pte outputs.npz -o new", "compare head.pte --random 0 -x cpu -x cpu", "devices",
+    "diff good.bin bad.bin -l 4C -s 1,64,56,56", "etdump head.pte good.bin", "extract model.pte -n 1 -o new",
+    "golden verify q8ta_relu/0001", "golden regen nonesuch", "golden export nonesuch --pte new",
+    "inspect head.pte --plan", "lower head.nonesuch", "mutate --list --bug P6", "probe",
+    "reduce head.pte -o small.pte -- false", "replay case --actual actual.bin --limit 3 --search 0",
+    "run model.pte -i in.npz --golden wrong --memory", "shaders nothing-there",
+    "sweep q8ta_relu -n 2 --workers 0 -x cpu --failures failures",
+]  # fmt: skip
 
 
 def line(text: str) -> list[str]:
@@ -145,16 +125,181 @@ def test_a_hundred_commands_of_the_pages_are_run() -> None:
     assert len(COMMANDS) + shown >= 100
 
 
+def test_every_verb_is_run() -> None:
+    """Here, and as the examples of consoles (tests/test_docs.py)."""
+    shown = sum(len(list(console.examples(page))) for page in console.PAGES)
+    assert len(COMMANDS) + shown >= 100
+    assert {text.split()[0] for text in (*(text for _, text in COMMANDS), *HARD)} >= set(VERBS)
+
+
+def test_help_ends_with_an_example() -> None:
+    for name, command in commands():
+        needs = any(parameter.required for parameter in command.params)
+        assert command.example or not needs, name
+        context = click.Context(command, info_name=f"refsim {name}")
+        assert command.get_help(context).endswith(f"Example: {command.call(context)}")
+        command.make_context(name, command.example.split(), obj=Document())
+
+
+#: What `refsim lower --check` shows; the verb itself needs torch.
+LOWERED = LoweredProgram(
+    file="m.pt2", target="desktop", runtime="2026-08", steps=["delegate 0"], output=None, force=False, idle_blocks=[],
+    delegates=[
+        DelegateReport(
+            0, [], [],
+            [FusedOperator(
+                "q8ta_conv2d_transposed", "q8ta_conv2d_transposed_1", "convolution_7",
+                ["convolution_7", "dequantize_per_tensor_12", "dequantize_per_channel_7", "relu_6"],
+                "quantize_per_tensor_13", [], [], [],
+            )],
+            [],
+            {"operators": 172, "int8_operators": 170, "float_operators": 2, "dispatches": 188,
+             "transitions": 14, "clones": 12, "clone_bytes": 1065668, "constant_bytes": 3504872,
+             "memory_bytes": 1204224, "memory_bytes_unshared": 6705152},
+        )
+    ],
+    refused=[
+        RefusedNode("no-implementation", "aten_upsample_bilinear2d_vec", "aten.upsample_bilinear2d.vec",
+                    "aten.upsample_bilinear2d.vec")
+    ],
+    unfused=[],
+    defects=[
+        Misshaped(0, 7, "q8ta_conv2d_pw",
+                  "upstream ignores groups: each output sums over all input channels, with weights of other outputs")
+    ],
+    check=[CheckedOperator(0, "q8ta_conv2d_transposed_1", "q8ta_conv2d_transposed", 65536, {"0": 65536}, 0, 1, {})],
+    runtime_errors=[
+        Finding("overlapping-memory", Level.ERROR, Place("forward", 0, 12, "et_vk.q8ta_conv2d_pw.default", 37),
+                "shares memory with a value that is read later", "the runtime reads what was written last",
+                "give each its own memory")
+    ],
+)  # fmt: skip
+VERBS = program.root.list_commands(click.Context(program.root))  # type: ignore[attr-defined]
+
+#: What `refsim devices` shows of a device with long names, and `refsim probe` of one that no profile describes.
+DEVICES = [
+    SimpleNamespace(
+        index=0, name="llvmpipe (LLVM 15.0.6, 256 bits)", kind="cpu", vendor="0x10005 (Mesa software)",
+        api_version="1.3.230", driver="llvmpipe, Mesa 22.3.6 (LLVM 15.0.6)", device_local_bytes=2147483648,
+        dot_4x8_accelerated=False, integer_dot_product=True, int8_matrices=False,
+    )
+]  # fmt: skip
+FOUND = SimpleNamespace(
+    device="Mali-G715 (Immortalis)", driver="v1.r38p1-01eac0.c1a71ccca2acf211eb87c5db5322f569",
+    to_profile=lambda: None, as_json=dict, remarks=["denormals are flushed in some places only"],
+    rows=lambda: [("denormal inputs", ", ".join(f"{op} flushed" for op in ("add", "multiply", "divide", "convert")))],
+)  # fmt: skip
+
+
+def _checked(corpus: object, work: list[checks.Task], *rest: object) -> list[list[Checked]]:
+    """What `golden verify` would get of its processes: a case that fails with all that can be said of it."""
+    cause = Cause("border padded with 0", "taps outside the image read 0", 12, 12, 0)
+    detail = {
+        "digest": "0" * 64, "recorded": "1" * 64, "differing": 12, "pattern": ["only lane 3", "only at h <= 2"],
+        "causes": [cause], "sought": True,
+    }  # fmt: skip
+    said = "guard words were written"
+    return [[Checked(case, "cpu", "different", said, **detail) for task in work for case in task.cases]]
+
+
+@pytest.fixture
+def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that fails, and devices with long names."""
+    monkeypatch.setattr(checks, "run", _checked)
+    monkeypatch.setattr("refsim.cli.devices.devices", lambda: DEVICES)
+    monkeypatch.setattr("refsim.cli.probe.probe", lambda index: FOUND)
+
+
+def words(lines: list[str]) -> set[str]:
+    """The words, cut where they may fold; without times, and without what says that a line goes on."""
+    every = {word for line in lines if not line.lstrip().startswith("not shown: ") for word in line.split()}
+    kept = {word for word in every if not re.fullmatch(r"\d+\.\d{3}|[\d.]+s?|\\", word)}
+    return {part for word in kept for part in re.split(r"(?<=[/,;.])", word) if part}
+
+
+def too_long(lines: list[str], width: int) -> list[str]:
+    """Lines that do not fit, but for those of one word that cannot fold."""
+    return [line for line in lines if len(line) > width and len(line.split()) > 1]
+
+
+def fits(narrow: list[str], whole: list[str], width: int) -> None:
+    assert not too_long(narrow, width)
+    assert words(narrow) <= words(whole)
+    assert sum(not text for text in narrow) <= sum(not text for text in whole), "lines that say nothing"
+
+
+@pytest.fixture
+def fitting(refsim, capsys, monkeypatch: pytest.MonkeyPatch) -> Callable:
+    """Runs a command on 80 columns, and shows what it printed at other widths."""
+    said: list[Part] = []
+
+    def shown(parts: Iterator[Part]) -> None:
+        said.extend(
+            Table(one.columns, list(one.rows), one.drop) if isinstance(one, Table) else one for one in parts
+        )
+        show(said)
+
+    def at(width: int | None, *words: str):
+        """What the command prints in this width, or without one."""
+        if width is None:
+            monkeypatch.delenv("COLUMNS")
+        else:
+            monkeypatch.setenv("COLUMNS", str(width))
+        if not said:
+            done = refsim(*words)
+            assert "Traceback" not in done.err
+            return done, (done.out + done.err).splitlines()
+        show(said)
+        return None, capsys.readouterr().out.splitlines()
+
+    def run(*words: str):
+        monkeypatch.setattr("refsim.cli.kit.verb.show", shown)
+        done, narrow = at(WIDTHS[0], *words)
+        assert not too_long(narrow, WIDTHS[0])
+        _, whole = at(None, *words)
+        for width in WIDTHS:
+            fits(at(width, *words)[1], whole, width)
+        return done
+
+    return run
+
+
 @pytest.mark.few(6)
 @pytest.mark.parametrize(("page", "text"), COMMANDS)
-def test_it_runs(page: str, text: str, desk: Path, tmp_path: Path, refsim: Callable, monkeypatch) -> None:
-    folder = tmp_path / "desk"
-    shutil.copytree(desk, folder)
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("COLUMNS", str(WIDTH))
-    done = refsim(*line(text))
+def test_it_runs(page: str, text: str, desk: Path, fitting: Callable, refsim: Callable) -> None:
+    done = (refsim if text.split()[0] == "schema" else fitting)(*line(text))  # which prints a file as it is
     unavailable = {3} if text == "devices" else set()  # where there is no driver
     assert done.status in {0, 1} | unavailable, f"{page}: {text}\n{done.out}{done.err}"
-    assert "Traceback" not in done.err
-    long = [row for row in (done.out + done.err).splitlines() if len(row) > WIDTH and len(row.split()) > 1]
-    assert not long or text.split()[0] == "schema"  # prints a file as it is
+
+
+@pytest.mark.parametrize("text", HARD)
+def test_what_is_hard_to_show_fits(text: str, desk: Path, fakes: None, fitting: Callable) -> None:
+    fitting(*text.split())
+
+
+def test_what_lower_prints_fits(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    show(LOWERED.text())
+    whole = capsys.readouterr().out.splitlines()
+    for width in WIDTHS:
+        monkeypatch.setenv("COLUMNS", str(width))
+        show(LOWERED.text())
+        fits(capsys.readouterr().out.splitlines(), whole, width)
+
+
+@pytest.mark.parametrize(
+    "verb",
+    [*VERBS, "", *(f"golden {name}" for name in ("verify", "coverage", "regen", "new", "export", "check"))],
+)
+def test_help_fits(verb: str, refsim, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Click folds help texts, and also after a hyphen."""
+
+    def printed(width: int) -> list[str]:
+        monkeypatch.setenv("COLUMNS", str(width))
+        return refsim(f"{verb} --help").out.splitlines()
+
+    whole = words(printed(1000))
+    whole |= {part for word in whole for part in re.split(r"(?<=-)", word)}
+    for width in WIDTHS:
+        narrow = printed(width)
+        assert not too_long(narrow, width)
+        assert words(narrow) <= whole

@@ -1,11 +1,13 @@
-"""What a verb says of a path that leads to nothing, or to something else than it reads or can write."""
+"""What a verb says of a path that leads to nothing, to something else than it reads, or to a hostile file."""
 
 from __future__ import annotations
 
 import ast
+import json
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +15,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.small_files import INT8_4W, Graph, T, program
 
 import refsim as refsim_package
+from refsim.cli.kit.text import say
 from refsim.core.errors import MOST_IN_LINE
+from refsim.core.html import rendered
 from refsim.formats.file import held
 from refsim.golden import store
+from refsim.golden.certify import Certificate
 
 MODELS = Path(__file__).parents[1] / "data" / "models"
 
@@ -39,9 +45,9 @@ inspect @ | inspect model.pte --html page.html --verdicts @ | check @
 diff @ b.bin -l 4W4C -s 1,6,2,6 | diff a.bin @ -l 4W4C -s 1,6,2,6 | diff a.bin b.bin --case @
 bisect @ -i in.npz --actual dumps | bisect model.pte -i in.npz --actual @
 compare @ --random 0 -x cpu -x cpu:emulated | repeat @ --random 0 -n 2 | repeat model.pte -i @ -n 2
-extract @ -n 1 --random 0 -o new | extract model.pte -n 1 -i @ -o new | replay @ | replay case --actual @
-expose @ -o new.pte | triage @ -i in.npz --outputs in.npz | triage exposed.pte -i in.npz --outputs @
-collect @ in.npz -o new | collect exposed.pte @ -o new | etdump @ dump | etdump model.pte @
+extract @ -n 0:7 --random 0 -o new | extract model.pte -n 0:7 -i @ -o new | replay @ | replay case --actual @
+expose @ -o new.pte | triage @ -i in.npz --outputs in.npz | triage seg.exposed.pte -i in.npz --outputs @
+collect @ in.npz -o new | collect seg.exposed.pte @ -o new | etdump @ dump | etdump model.pte @
 pack @ -l 4W4C -o new.bin | unpack @ -l 4W4C -s 1,6,2,6 -o new.npy | lower @ -o new
 probe --outputs @ -o new.json | golden verify q8ta_relu/1 --root @ | golden coverage --root @
 golden check --pte @ --outputs outputs | sweep q8ta_relu -n 0 --workers 0 --models @
@@ -56,7 +62,7 @@ WRITERS = """
 run model.pte -i in.npz -o @ | diff a.bin b.bin -l 4W4C -s 1,6,2,6 --html @ | pack a.npy -l 4W4C -o @
 unpack a.bin -l 4W4C -s 1,6,2,6 -o @ | expose model.pte -o @ | inspect model.pte --html @
 inspect model.pte --model-explorer @ | bisect model.pte -i in.npz --actual dumps --node-data @
-golden verify q8ta_relu/1 --results @ | triage exposed.pte -i in.npz --outputs in.npz --html @
+golden verify q8ta_relu/1 --results @ | triage seg.exposed.pte -i in.npz --outputs in.npz --html @
 """
 #: Words of Python and of the system, which tell a stranger nothing.
 FOREIGN = re.compile(
@@ -68,34 +74,22 @@ def rows(text: str) -> list[str]:
     return [row.strip() for line in text.strip().splitlines() for row in line.split("|")]
 
 
-@pytest.fixture(scope="module")
-def _made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from refsim.cli import main
-
-    folder = tmp_path_factory.mktemp("made")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for name, source in (("model.pte", "linear_head.pte"), ("in.npz", "linear_head.io.npz")):
-            shutil.copy(MODELS / source, name)
-        np.save("a.npy", np.zeros((1, 6, 2, 6), np.int8))
-        for words in (
-            "pack a.npy -l 4W4C -o a.bin", "pack a.npy -l 4W4C -o b.bin", "expose model.pte -o exposed.pte",
-            "run model.pte -i in.npz --dump . dumps", "extract model.pte -n 1 -i in.npz -o case",
-        ):  # fmt: skip
-            assert main(words.split()) == 0
-        Path("heap").mkdir()
-        Path("hollow").touch()
-        Path("words").write_text("hello world\n")
-        Path("binary").write_bytes(bytes(range(256)) * 40)
-    return folder
+def spread(folder: Path) -> None:
+    """Put there what no verb reads, and what some write over."""
+    for name in ("a.bin", "b.bin"):
+        (folder / name).write_bytes(bytes(128))
+    np.save(folder / "a.npy", np.zeros((1, 6, 2, 6), np.int8))
+    (folder / "heap").mkdir()
+    (folder / "hollow").touch()
+    (folder / "words").write_text("hello world\n")
+    (folder / "binary").write_bytes(bytes(range(256)) * 40)
 
 
 @pytest.fixture
-def made(_made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def made(desk: Path) -> Path:
     """A folder with right files of every kind, and with the wrong ones of `READ`."""
-    shutil.copytree(_made, tmp_path / "made")
-    monkeypatch.chdir(tmp_path / "made")
-    return tmp_path / "made"
+    spread(desk)
+    return desk
 
 
 def led_on(line: str, path: str, said: str) -> None:
@@ -123,10 +117,11 @@ def test_a_pattern_is_no_path(made: Path, refsim) -> None:
 
 
 @pytest.fixture
-def unprivileged(_made: Path) -> Iterator[Path]:
+def unprivileged(_desk: Path) -> Iterator[Path]:
     """A folder for somebody who is not root, whom no permission keeps out."""
     folder = Path(tempfile.mkdtemp())
-    shutil.copytree(_made, folder, dirs_exist_ok=True)
+    shutil.copytree(_desk, folder, dirs_exist_ok=True)
+    spread(folder)
     folder.chmod(0o755)
     yield folder
     for path in folder.iterdir():
@@ -203,3 +198,96 @@ def test_only_verbs_with_a_root_are_told_of_one(refsim, monkeypatch: pytest.Monk
 )
 def test_a_file_of_another_kind_is_described(data: bytes, said: str) -> None:
     assert held(data) == said
+
+
+# --- hostile files ---------------------------------------------------------------------------------------
+
+#: Clears a screen, sets a title, turns letters around, begins a line, and is markup of rich.
+NAME = "aten.\x1b[2Jrelu\x1b]0;owned\x07\u202eoot\n0 q8ta_fake\x9b1m[bold red]x[/]"
+SHOWN = "\\x1b[2Jrelu\\x1b]0;owned\\x07\\u202eoot\\n0 q8ta_fake\\x9b1m[bold red]x[/]"
+
+
+def saved(path: Path, graph: Graph, *kernels: str) -> Path:
+    """The graph as a blob, or as a program with kernels behind its delegate."""
+    path.write_bytes(graph.blob() if path.suffix == ".blob" else program(graph, kernels=list(kernels)))
+    return path
+
+
+def of_one(operator: str, x: T, *arguments: object) -> Graph:
+    graph = Graph()
+    graph.call(operator, x, *arguments, x.but())
+    return graph
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A program with a delegate, and behind it a kernel of that name."""
+    return saved(tmp_path / "m.pte", of_one("aten.relu.default", T((1, 4))), NAME)
+
+
+def unprintable(text: str) -> set[str]:
+    return {c for c in text if not c.isprintable() and c != "\n"}
+
+
+def test_names_are_escaped(refsim, hostile: Path) -> None:
+    done = refsim(f"inspect {hostile}")
+    assert done.status == 0, done.err
+    assert not unprintable(done.out) and not unprintable(done.err)
+    assert SHOWN in done.out
+    assert not [line for line in done.out.splitlines() if line.startswith("0 q8ta_fake")]
+
+
+def test_names_in_findings_and_errors_are_escaped(refsim, tmp_path: Path) -> None:
+    path = saved(tmp_path / "m.pte", of_one(NAME, T((1, 4))))
+    found, refused = refsim(f"check {path}"), refsim(f"inspect {path}")
+    assert found.status == 1 and SHOWN in found.out and not unprintable(found.out)
+    assert refused.status == 2 and SHOWN in refused.err and not unprintable(refused.err)
+
+
+def test_json_has_names_as_they_are(refsim, hostile: Path) -> None:
+    done = refsim(f"inspect {hostile} --json")
+    assert not unprintable(done.out)
+    assert any(NAME in step for step in done.json["plan"])
+
+
+def test_a_line_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    say("a\nb\x1b[1m", fg="red")
+    assert "a\\nb\\x1b[1m" in capsys.readouterr().out
+
+
+def test_random_inputs_are_not_larger_than_files_may_ask_for(refsim, tmp_path: Path) -> None:
+    """A delegate of some 500 bytes whose input takes 2 GB: 16 of random bits."""
+    huge = saved(tmp_path / "m.blob", of_one("aten.relu.default", T((2**29,), storage=0, layout=0)))
+    assert huge.stat().st_size < 1000 and refsim(f"inspect {huge}").status == 0
+    refsim(f"run {huge} --random 0").refused("REFSIM_MAX_BYTES")
+
+
+def test_buffers_are_not_either(tmp_path: Path) -> None:
+    """In a process that has 2 GB, the reason is the limit and no lack of memory."""
+    x = T((1, 4, 1 << 14, 1 << 14), "int8", 0, INT8_4W)
+    path = saved(tmp_path / "m.blob", of_one("et_vk.q8ta_relu.default", x, 0.5, 0, 0.5, 0))
+    code = (
+        "import resource, sys; from refsim.cli import main\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (2 << 30,) * 2)\n"
+        "sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", code, "run", str(path), "--random", "0", "-x", "cpu:emulated"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert done.returncode == 2
+    assert "REFSIM_MAX_BYTES" in done.stderr, done.stderr
+
+
+def test_pages_show_names_escaped() -> None:
+    page = rendered(
+        "page", "refsim.golden", "certificate.html", certificate=Certificate({"device": "\x1b[1m<i>"}, "canonical", ()),
+        verdict="\x1b[2J<b>\u202ex", verdicts=(), meanings={}, deviations=[], causes=[], what=None, version="0",
+    )  # fmt: skip
+    assert "\\x1b[2J&lt;b&gt;\\u202ex" in page and "\x1b" not in page and "\u202e" not in page
+
+
+def test_sidecars_of_any_depth(refsim, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(bytes(64))
+    (tmp_path / "a.json").write_text('{"value": "a", "layout": "4C", "shape": ' + "[" * 100_000)
+    refsim(f"unpack {tmp_path}/a.bin -o {tmp_path}/b.npy").refused("nested too deep")
+    (tmp_path / "a.json").write_text(json.dumps({"value": "a", "layout": "4C", "shape": [1.5, "2"]}))
+    refsim(f"unpack {tmp_path}/a.bin -o {tmp_path}/b.npy").refused("not a shape")
