@@ -10,6 +10,7 @@ import click
 import pytest
 
 from refsim.cli import doctor
+from refsim.cli.probe import Device
 from refsim.core.qmath import Profile
 from refsim.exec.executor import ExecutorInfo
 from refsim.exec.factory import executors
@@ -55,6 +56,10 @@ def test_probe_saves_a_profile(refsim, gpus: list[ExecutorInfo], tmp_path: Path)
     assert text.status == 0 and text.out.endswith(f"numerics profile: {saved.name}\n")
     refsim("probe 99").refused("no such device; got 99", status=3)
     refsim(f"probe -o {tmp_path}/missing/profile.json").refused("cannot be written")
+
+
+def test_a_device_has_the_name_that_other_verbs_give_it() -> None:
+    assert [Device().convert(given, None, None) for given in ("gpu:3", "3", 3)] == [3, 3, 3]
 
 
 def test_a_probe_without_python_on_the_device(refsim, tmp_path: Path, monkeypatch) -> None:

@@ -121,6 +121,25 @@ def test_verify_says_what_it_proved(refsim, expose: str) -> None:
     assert refsim(f"{expose} --json").json["verified"] == []
 
 
+@pytest.mark.parametrize(("file", "taken"), [("int8_mixer", False), ("int8_scaled", True)])
+def test_a_file_that_no_runtime_loads_is_said_to_be_one(
+    file: str, taken: bool, models, expose, refsim
+) -> None:
+    network = models.parent / "networks" / f"{file}.pte"
+    done = refsim(f"expose {network} -o m.pte")
+    said = " ".join(done.out.split())
+    assert done.status == 0 and ("does not take it (claimed-operator, " in said) != taken
+    assert (f"see refsim check {network}" in said) != taken
+
+
+def test_several_files_have_a_table_each_and_one_sentence(expose: str, refsim) -> None:
+    lines = refsim(f"{expose} --chunk 2").out.splitlines()
+    heads = [line for line in lines if line.startswith("m.") and line.endswith(".pte:")]
+    assert len(heads) > 1 and sum(line.startswith("output ") for line in lines) == len(heads)
+    assert " ".join(lines).count("refsim run does not take it") == 1
+    assert "run each with ExecuTorch's runtime" in " ".join(" ".join(lines).split())
+
+
 # --- no verb runs one ------------------------------------------------------------------------------------
 
 ON = {

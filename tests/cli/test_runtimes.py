@@ -1,4 +1,4 @@
-"""--runtime: run, compare, bisect and triage for a runtime that reads the same files in its own way."""
+"""--runtime: verbs for a runtime that reads the same files in its own way, and what upstream gets wrong with groups."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from check.small_files import float_conv
 from saved import arrays, flip
 
 from refsim.check.runtime import runtime
+from refsim.core.buffer import PackedBuffer
+from refsim.core.folder_write import writing
 from refsim.exec.model import load
+from refsim.formats.dumps import sidecar, value_name, write
 from refsim.ops.base.target import Target
 
 DATA = Path(__file__).parents[1] / "data"
@@ -118,3 +122,44 @@ def test_a_smaller_shape_gives_what_the_runtime_leaves(tmp_path: Path, refsim) -
     last = found["values"][-1]
     assert last["elements"] == 4 * 8 * 8 * 8 and last["different"] == 2 * 8 * 8 * 8
     assert any(why.startswith("webgpu: the runtime does not resize it") for why in last["why"])
+
+
+# --- groups, which upstream's kernels get wrong -----------------------------------------------------------
+
+GROUPS = DATA / "groups"
+#: File -> the operator, and what upstream gets wrong.
+DEFECTS = {
+    "group256": "node 2 linear_dq8ca_q4gsw: upstream doubles the sums of a group",
+    "twelve_outputs": "node 2 linear_dq8ca_q4gsw: upstream reads the weight sums of other outputs",
+    "two_planes": "node 0 choose_qparams_affine: upstream's runtime refuses",
+    "rows6": "",
+}
+
+
+@pytest.mark.parametrize("name", ["group256", "twelve_outputs"])
+def test_bisect_names_the_defect(name: str, tmp_path: Path, refsim) -> None:
+    """The dump is what ET-VK's own runtime gave for the file."""
+    with np.load(GROUPS / f"{name}.npz") as archive:
+        given, out = archive["in0"], archive["out0"]
+    (graph,) = load(GROUPS / f"{name}.pte").graphs.values()
+    held = PackedBuffer.pack(out, graph.nodes[-1].call.out.layout)
+    with writing(tmp_path) as writer:
+        write(writer, sidecar(value_name(0, graph.outputs[0]), held), held)
+    inputs = arrays(tmp_path / "in.npz", [given], "in")
+    done = refsim(f"bisect {GROUPS}/{name}.pte -i {inputs} --actual {tmp_path}")
+    assert done.status == 1 and "predicts every byte" in done.out
+    assert f"1. known defect of upstream: {DEFECTS[name].partition(': ')[2]}" in done.out
+
+
+@pytest.mark.parametrize("name", DEFECTS)
+def test_inspect_says_what_upstream_gets_wrong(name: str, refsim) -> None:
+    done = refsim(f"inspect {GROUPS}/{name}.pte")
+    assert done.status == 0 and ("note: " in done.out) == bool(DEFECTS[name])
+    assert not DEFECTS[name] or f"note: {DEFECTS[name]}" in done.out
+
+
+@pytest.mark.parametrize(("weight", "groups"), [((8, 4, 1, 1), 2), ((8, 8, 1, 1), 1)])
+def test_inspect_says_what_a_float_convolution_gets_wrong(weight, groups, tmp_path: Path, refsim) -> None:
+    (tmp_path / "conv.bin").write_bytes(float_conv(weight, groups=groups))
+    said = refsim(f"inspect {tmp_path}/conv.bin").out
+    assert ("note: node 0 aten.convolution: upstream ignores" in said) == ("note:" in said) == (groups > 1)

@@ -1,15 +1,19 @@
-"""refsim shaders: seeded bugs that it must find and name, and the verdict after each save with --watch."""
+"""refsim shaders: seeded bugs that it must find, patterns of --case, and the verdict after each save with --watch."""
 
 from __future__ import annotations
 
 import os
 import queue
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import json_schema
 import pytest
@@ -17,8 +21,16 @@ from modules import build, example
 from modules.bugs import BUGS
 from modules.build import put
 from modules.test_modules_build import needs_tools
+from needed import needs_device
 
+from refsim.core.errors import FormatError
+from refsim.core.result import Part
+from refsim.exec.factory import executor_named
+from refsim.golden.store import default_root
+from refsim.modules import verification
+from refsim.modules.build import Request
 from refsim.modules.verification import FIRST_WORD
+from refsim.modules.watch import EditedFile, watch
 
 pytest_plugins = "modules.opened"
 
@@ -164,3 +176,120 @@ def test_watch_searches_for_a_repair(folder: Path) -> None:
         put(folder, bug.module, build.BINARIES / f"{bug.module}.spv")
         found = json_schema.read(watching.until(f'"changed": ["{bug.module}"]'))
         assert found["same"] is True and found["repair"] == []
+
+
+def test_a_change_is_one_when_the_bytes_have_settled(tmp_path: Path) -> None:
+    file = tmp_path / "refsim.toml"
+    held = EditedFile(str(tmp_path))
+    assert not held.changed()
+    file.write_text("[q8ta_add]")
+    assert [held.changed() for _ in range(3)] == [False, True, False]  # it is there now
+    file.write_text("")
+    assert not held.changed()
+    file.write_text("[q8ta_relu]")  # the rest of a save in two pieces
+    assert [held.changed() for _ in range(3)] == [False, True, False]
+    file.write_text("")
+    assert not held.changed()
+    file.write_text("[q8ta_relu]")  # the same as before
+    assert [held.changed() for _ in range(3)] == [False, False, False]
+    file.unlink()
+    assert [held.changed() for _ in range(3)] == [False, True, False]
+    assert not EditedFile(str(file)).changed()
+
+
+def test_everything_is_opened_anew(tmp_path: Path) -> None:
+    file = tmp_path / "refsim.toml"
+    file.write_text("0")
+    opened: list[str] = []
+
+    def wait(seconds: float) -> frozenset[str]:
+        if len(opened) == 3:
+            raise KeyboardInterrupt
+        file.write_text("mistake" if len(opened) == 1 else "2")
+        return frozenset()
+
+    @contextmanager
+    def build():
+        opened.append(file.read_text())
+        if opened[-1] == "mistake":
+            file.write_text("1")  # somebody mends it
+            raise FormatError(str(file), "not TOML")
+        yield SimpleNamespace(
+            operators=[], path=str(tmp_path), rows=[], own={}, broken={}, unsure=set(), stages=tuple,
+            profiles=(), suffix=".spv", device=SimpleNamespace(index=0, name="a GPU"),
+            folder=SimpleNamespace(names=list, wait=wait, changed=frozenset, unsettled=frozenset()),
+        )  # fmt: skip
+
+    said: list[Part] = []
+    verdicts = watch(build, Request(str(tmp_path), say=said.extend))
+    with pytest.raises(StopIteration) as ended:
+        while True:
+            next(verdicts)
+    assert ended.value.value == 0
+    assert opened == ["0", "mistake", "1"] and any("not TOML" in str(part) for part in said)
+
+
+# --- cases by pattern ------------------------------------------------------------------------------------
+
+UPSTREAM = default_root() / "upstream"
+OWN = Path(__file__).parents[1] / "modules" / "own" / "right"
+
+
+@pytest.fixture(scope="module")
+def device() -> None:
+    """A Vulkan device that runs modules."""
+    with needs_device():
+        executor_named(f"spv:{build.BINARIES}").close()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "operator", "said"),
+    [
+        (
+            "upstream/*_N2_*",
+            "q8ta_relu",
+            "it fits cases of q8ta_conv2d_general, q8ta_conv2d_im2col, q8ta_con",
+        ),
+        ("q8ta_ad/00*", "q8ta_add", "; did you mean q8ta_add?"),
+        ("q8ta_ad/9999", "q8ta_add", "or upstream/041*; did you mean q8ta_add?"),
+        ("q8ta_add/0001", "q8ta_relu", "it fits cases of q8ta_add"),
+        ("nothing", "q8ta_relu", "such as q8ta_relu/00*"),
+    ],
+)
+def test_what_is_said_of_a_pattern(pattern: str, operator: str, said: str) -> None:
+    text = str(verification.no_case(pattern, [operator], UPSTREAM))
+    assert text.startswith(f"--case: no such case of {operator}; got {pattern!r}, need ") and said in text
+    proposed = re.findall(r"such as (\S+?)(?: or (\S+?))?(?:;|$)", text)[0]
+    held = verification.names(operator, UPSTREAM)
+    for other in filter(None, proposed):
+        assert other != pattern and any(verification.fnmatchcase(name, other) for name in held)
+    assert ("did you mean" in text) == said.endswith("?")
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("device")
+def test_a_variant_without_a_case_is_not_right(refsim) -> None:
+    done = refsim(f"shaders {build.BINARIES} q8ta_conv2d_pw --case", "upstream/*_N2_*")
+    assert done.status == 0 and "right: 1 same; 1 case of 1 operator" in done.out
+    assert "right: ;" not in done.out
+    assert done.out.count("nothing ran: no case of q8ta_conv2d_pw that 'upstream/*_N2_*' fits") == 2
+    content = refsim(f"shaders {build.BINARIES} q8ta_conv2d_pw --case", "upstream/*_N2_*", "--json").json
+    assert [(row["cases"], row["same"]) for row in content["variants"]] == [(0, False)] * 2
+    assert content["same"] is True and content["cases"] == 1
+
+
+@pytest.mark.usefixtures("device")
+def test_nothing_ran_at_all(refsim) -> None:
+    """The folder's kernel takes other layouts, so that the only case of the pattern is skipped."""
+    done = refsim(f"shaders {OWN} q8ta_conv2d_pw --case", "upstream/*_4W4C_4C", "--json")
+    assert done.status == 2 and "no case ran" in done.err
+
+
+@pytest.mark.long
+@pytest.mark.usefixtures("device")
+def test_wrong_cases_without_a_common_cause(refsim, tmp_path: Path) -> None:
+    shutil.copytree(OWN, tmp_path / "own")
+    table = tmp_path / "own" / "refsim.toml"
+    table.write_text(table.read_text().replace('"o i/4 i%4"', '"o i"'))
+    done = refsim(f"shaders {tmp_path}/own q8ta_conv2d_pw --count 3")
+    assert done.status == 1 and re.search(r"^0 of \d+ +no known cause fits$", done.out, re.M)

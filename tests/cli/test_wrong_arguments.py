@@ -222,6 +222,7 @@ run model.pte -i in.npz -x cpu,cpu => named twice
 run model.pte -i in.npz --profile nvdia => did you mean nvidia?
 run model.pte -i in.npz --profile ./nvidia => ./nvidia: cannot be read; got no such file
 run model.pte -i in.npz --target malli => did you mean mali?
+run model.pte -i in.npz --target apple => got 'apple', need desktop, adreno, mali, lavapipe, nvidia$
 run model.pte -i in.npz --golden model.pte => not a folder or zip file
 run model.pte -i in.npz --golden case => case
 run model.pte -i in.npz --dump ( new => not a regular expression
@@ -372,6 +373,8 @@ def test_what_a_family_shares_makes_no_two_names_alike() -> None:
     assert choices.nearest("q8ta_foo", OPS) is None
     assert choices.nearest("q8ta_ad", OPS) == "q8ta_add"
     assert choices.nearest("delegate0_v300", ["delegate0_v30", "delegate0_v87"]) == "delegate0_v30"
+    parts = ["ch.1.pte", "ch.2.pte", "ch.3.pte"]
+    assert choices.nearest("ch.pte", parts) == choices.nearest("ch.pte", parts[::-1]) == "ch.1.pte"
 
 
 def test_the_help_of_sweep_lists_every_operator(refsim: Callable) -> None:
