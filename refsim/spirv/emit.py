@@ -11,11 +11,11 @@ DEVICE, RELAXED = 1, 0  # a memory scope, and no ordering
 
 
 class Emitter:
-    """Collects ``rows`` for one place of a module. All numbers are ids."""
+    """Collects ``rows`` for one place of a module, behind those that are there. All numbers are ids."""
 
-    def __init__(self, work: Module) -> None:
+    def __init__(self, work: Module, rows: list[Instruction] | None = None) -> None:
         self.work = work
-        self.rows: list[Instruction] = []
+        self.rows: list[Instruction] = [] if rows is None else rows
 
     @property
     def word(self) -> int:

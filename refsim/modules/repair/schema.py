@@ -19,12 +19,11 @@ from refsim.modules.repair.code import CHAINS, MERGES, Code, Leaf, Site
 from refsim.modules.repair.draft import Change
 from refsim.modules.repair.edits import Edit
 from refsim.ops.base.module_call import ModuleDispatch
+from refsim.spirv.emit import Emitter, word_buffer
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
 from refsim.spirv.types import Types
-
-_EQUAL, _DIFFERENT = Op.IEQUAL, 171
 
 
 def edited(code: Code, edit: Edit) -> Module:
@@ -116,15 +115,12 @@ class Schema:
 
     def __init__(self, code: Code, edits: Sequence[Edit], given: Given, binding: int, turns: int) -> None:
         self.code, self.module = code, code.module.copy()
-        self.word = self.module.type(Op.TYPE_INT, 32, 0)
-        self.bool = self.module.type(Op.TYPE_BOOL)
         self._sites: dict[Site, _Site] = {}
-        self._ends: dict[Site, list[Instruction]] = {}
         self._used: dict[int, set[int]] = {}
         self._chosen: dict[tuple[int, int], int] = {}
-        #: (Function, type) -> the value in the buffer; `_entries` are the rows that make these and the choices.
+        #: (Function, type) -> the value in the buffer; `_entry` makes these and the choices.
         self._values: dict[tuple[int, int], int] = {}
-        self._entries: list[Instruction] = []
+        self._entry = Emitter(self.module)
         self.words = np.zeros((len(edits), 1 + MOST_WORDS), np.uint32)
         numbers: dict[object, int] = {}
         for edit, words in zip(edits, self.words, strict=True):
@@ -135,7 +131,7 @@ class Schema:
                 for change in edit.changes:
                     self._take(numbers[key], change, value is not None)
             words[:] = (numbers[key], *(value or [0] * MOST_WORDS))
-        self._selector = self._buffer(binding)
+        self._selector = word_buffer(self.module, binding, False)
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
         bound(self.module, turns)
@@ -155,57 +151,30 @@ class Schema:
             for place, _ in change.places:
                 at.places.setdefault(place, []).append((number, None if new is None else new.args[place]))
 
-    def _buffer(self, binding: int) -> int:
-        module = self.module
-        block = module.add(Op.TYPE_STRUCT, *[self.word] * (1 + MOST_WORDS))
-        module.decorate(block, Decoration.BLOCK)
-        for member in range(1 + MOST_WORDS):
-            module.decorate_member(block, member, Decoration.OFFSET, 4 * member)
-        if module.version < (1, 3):
-            module.extension("SPV_KHR_storage_buffer_storage_class")
-        variable = module.add_variable(StorageClass.STORAGE_BUFFER, block)
-        module.decorate(variable, Decoration.DESCRIPTOR_SET, 0)
-        module.decorate(variable, Decoration.BINDING, binding)
-        return variable
-
     def _enter(self, function: int) -> None:
         """The choices of a function are made at its begin."""
-        self._entries = []
-        value = self._member(0)
+        self._entry = entry = Emitter(self.module)
+        value = self._word(0)
         for number in sorted(self._used[function]):
-            made = self._chosen[function, number] = self.module.new_id()
-            of = (self.bool, made, value, self.module.constant(self.word, number))
-            self._entries.append(Instruction(_EQUAL, of))
+            made = entry.emit(Op.IEQUAL, entry.bool, value, entry.number(number))
+            self._chosen[function, number] = made
 
-    def _member(self, number: int) -> int:
+    def _word(self, number: int) -> int:
         """A word of the buffer, loaded at the begin of a function."""
-        module = self.module
-        pointer, value = module.new_id(), module.new_id()
-        chain = (module.pointer(StorageClass.STORAGE_BUFFER, self.word), pointer, self._selector)
-        index = module.constant(self.word, number)
-        self._entries += [
-            Instruction(Op.ACCESS_CHAIN, (*chain, index)),
-            Instruction(Op.LOAD, (self.word, value, pointer)),
-        ]
-        return value
+        entry = self._entry
+        return entry.load(entry.word, entry.element(self._selector, entry.number(number)))
 
     def _value(self, function: int, type_id: int) -> int:
         """The value in the buffer as one of a type, made at the begin of a function."""
         if (function, type_id) not in self._values:
-            words = [self._member(1 + at) for at in range(self.code.size(type_id))]
-            scalar, made = self.code.scalar(type_id), []
-            for one in words:
-                value = self.module.new_id()
-                op, more = Op.BITCAST, list[int]()
-                if self.code.kind(scalar) == Op.TYPE_BOOL:
-                    op, more = _DIFFERENT, [self.module.constant(self.word, 0)]
-                self._entries.append(Instruction(op, (scalar, value, one, *more)))
-                made.append(value)
-            if len(made) > 1:
-                whole = self.module.new_id()
-                self._entries.append(Instruction(Op.COMPOSITE_CONSTRUCT, (type_id, whole, *made)))
-                made = [whole]
-            self._values[function, type_id] = made[0]
+            entry, scalar = self._entry, self.code.scalar(type_id)
+            words = [self._word(1 + at) for at in range(self.code.size(type_id))]
+            if self.code.kind(scalar) == Op.TYPE_BOOL:
+                made = [entry.emit(Op.INOT_EQUAL, scalar, one, entry.number(0)) for one in words]
+            else:
+                made = [entry.emit(Op.BITCAST, scalar, one) for one in words]
+            whole = made[0] if len(made) == 1 else entry.emit(Op.COMPOSITE_CONSTRUCT, type_id, *made)
+            self._values[function, type_id] = whole
         return self._values[function, type_id]
 
     def _body(self, function: int, body: list[Instruction]) -> list[Instruction]:
@@ -220,7 +189,7 @@ class Schema:
                 at_site[site.row] = self._row(site, added, before)
         made: list[Instruction] = []
         for at, row in enumerate(body):
-            made += (*(self._entries if at == first else ()), *before.get(at, ()), at_site.get(at, row))
+            made += (*(self._entry.rows if at == first else ()), *before.get(at, ()), at_site.get(at, row))
         return made
 
     def _row(self, site: Site, added: _Site, before: dict[int, list[Instruction]]) -> Instruction:
@@ -264,16 +233,15 @@ class Schema:
     def _select(
         self, rows: list[Instruction], function: int, number: int, type_id: int, new: int, old: int
     ) -> int:
-        made = self.module.new_id()
-        condition = self._chosen[function, number]
-        size = self.code.size(type_id)
+        code, condition, size = (
+            Emitter(self.module, rows),
+            self._chosen[function, number],
+            self.code.size(type_id),
+        )
         if size > 1:
-            wide = self.module.new_id()
-            kind = self.module.type(Op.TYPE_VECTOR, self.bool, size)
-            rows.append(Instruction(Op.COMPOSITE_CONSTRUCT, (kind, wide, *[condition] * size)))
-            condition = wide
-        rows.append(Instruction(Op.SELECT, (type_id, made, condition, new, old)))
-        return made
+            kind = self.module.type(Op.TYPE_VECTOR, code.bool, size)
+            condition = code.emit(Op.COMPOSITE_CONSTRUCT, kind, *[condition] * size)
+        return code.emit(Op.SELECT, type_id, condition, new, old)
 
 
 def targets(edit: Edit) -> tuple[tuple[Site, tuple[int, ...]], ...]:
@@ -369,24 +337,24 @@ def bound(module: Module, turns: int) -> None:
 
 def _end_loops(module: Module, turns: int) -> None:
     """Turns are counted where a condition leads out of a loop."""
-    word, truth = module.type(Op.TYPE_INT, 32, 0), module.type(Op.TYPE_BOOL)
-    one, most = module.constant(word, 1), module.constant(word, turns)
-    counter = module.add_variable(StorageClass.PRIVATE, word, module.constant(word, 0))
+    code = Emitter(module)
+    one, most = code.number(1), code.number(turns)
+    counter = module.add_variable(StorageClass.PRIVATE, code.word, code.number(0))
     for body in module.functions:
         ends = {row.args[0] for row in body if row.op == Op.LOOP_MERGE}
         made: list[Instruction] = []
         for row in body:
             if row.op == Op.BRANCH_CONDITIONAL and ends & set(row.args[1:3]):
-                done, more, over, ended = (module.new_id() for _ in range(4))
-                out = row.args[1] in ends
+                code = Emitter(module)
+                done = code.load(code.word, counter)
+                code.do(Op.STORE, counter, code.add(done, one))
+                stops, joins = (
+                    (_BEYOND, Op.LOGICAL_OR) if row.args[1] in ends else (Op.ULESS_THAN, Op.LOGICAL_AND)
+                )
+                over = code.emit(stops, code.bool, done, most)
+                ended = code.emit(joins, code.bool, row.args[0], over)
                 at = len(made) - (made[-1].op in MERGES)
-                made[at:at] = [
-                    Instruction(Op.LOAD, (word, done, counter)),
-                    Instruction(Op.IADD, (word, more, done, one)),
-                    Instruction(Op.STORE, (counter, more)),
-                    Instruction(_BEYOND if out else Op.ULESS_THAN, (truth, over, done, most)),
-                    Instruction(Op.LOGICAL_OR if out else Op.LOGICAL_AND, (truth, ended, row.args[0], over)),
-                ]
+                made[at:at] = code.rows
                 row = row.with_args(ended, *row.args[1:])
             made.append(row)
         body[:] = made
@@ -396,26 +364,17 @@ def _keep_inside(module: Module) -> None:
     types = Types(module)
     for body in module.functions:
         kinds = {row.result: row.type for row in body if row.result}
-        made: list[Instruction] = []
+        code = Emitter(module)
         for row in body:
-            if row.op in CHAINS:
-                row = _chain(module, types, kinds, row, made)
-            made.append(row)
-        body[:] = made
+            code.rows.append(_chain(code, types, kinds, row) if row.op in CHAINS else row)
+        body[:] = code.rows
 
 
-def _chain(
-    module: Module,
-    types: Types,
-    kinds: dict[int, int],
-    row: Instruction,
-    made: list[Instruction],
-) -> Instruction:
-    """An access chain whose computed indices stay inside of arrays and vectors; ``made`` gets what that takes.
+def _chain(code: Emitter, types: Types, kinds: dict[int, int], row: Instruction) -> Instruction:
+    """An access chain whose computed indices stay inside of arrays and vectors; ``code`` gets what that takes.
 
     ``kinds``: the types of the values that the function makes.
     """
-    word, truth = module.type(Op.TYPE_INT, 32, 0), module.type(Op.TYPE_BOOL)
     args, base = list(row.args), row.args[2]
     inside = types.pointee(kinds[base] if base in kinds else types.row(base).type)
     for at in range(3, len(args)):
@@ -427,21 +386,16 @@ def _chain(
         kind = kinds.get(index, 0)  # 0: a constant
         if not kind or types.row(kind).args[1:2] != (32,):
             continue
-        instead = module.constant(kind, 0)
+        instead = code.work.constant(kind, 0)
         if holder.op == Op.TYPE_ARRAY:
             length = holder.args[2]
         elif holder.op == Op.TYPE_VECTOR:
-            length = module.constant(word, holder.args[2])
+            length = code.number(holder.args[2])
         elif holder.op == Op.TYPE_RUNTIME_ARRAY and at == 4:  # the last member of a block
-            length = instead = module.new_id()
-            member = types.row(args[3]).args[2]
-            made.append(Instruction(Op.ARRAY_LENGTH, (word, length, base, member)))
-            if kind != word:
-                instead = module.new_id()
-                made.append(Instruction(Op.BITCAST, (kind, instead, length)))
+            length = code.emit(Op.ARRAY_LENGTH, code.word, base, types.row(args[3]).args[2])
+            instead = length if kind == code.word else code.emit(Op.BITCAST, kind, length)
         else:
             continue
-        within, args[at] = module.new_id(), module.new_id()
-        made.append(Instruction(Op.ULESS_THAN, (truth, within, index, length)))
-        made.append(Instruction(Op.SELECT, (kind, args[at], within, index, instead)))
+        within = code.emit(Op.ULESS_THAN, code.bool, index, length)
+        args[at] = code.emit(Op.SELECT, kind, within, index, instead)
     return row.with_args(*args)
