@@ -14,6 +14,7 @@ from refsim.bytediff.regions import Region, formed
 from refsim.bytediff.report import Report, diff
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.meanings import Elements
 from refsim.core.qmath import PROFILES
 from refsim.ops.base.binding import BoundCase
 
@@ -50,7 +51,7 @@ class Judgement:
 
     versions: Annotated[tuple[Version, ...], "The contents, most common first."]
     flips: Annotated[int, "Elements that are not always the same."]
-    elements: Annotated[int, "How many elements there are."]
+    elements: Elements
     padding: Annotated[int, "Bytes of padding that are not always the same."]
     pattern: Annotated[tuple[str, ...], "What the elements that flip have in common, in sentences."]
     region: Annotated[Region | None, "The tiles, lanes or channels that they fill; null if there are none."]

@@ -10,7 +10,7 @@ from typing import Annotated
 from refsim.check.finding import Finding
 from refsim.check.run import pointer
 from refsim.core.counted import counted
-from refsim.core.meanings import DeviceFamily, ProgramName
+from refsim.core.meanings import DeviceFamily, NodeName, ProgramName
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.device.execution import Misshaped
@@ -35,7 +35,7 @@ class ExplainedNode(Result):
     """With --explain: what became of a node."""
 
     file: ProgramName
-    explain: Annotated[str, "The node."]
+    explain: NodeName
     lines: Annotated[Sequence[str], "What became of it, in sentences."]
 
     def text(self) -> Text:

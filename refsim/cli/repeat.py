@@ -25,7 +25,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.doing import progress
-from refsim.core.meanings import OperatorName, OutputName, SizeInBytes, ValueName
+from refsim.core.meanings import ExecutorName, OperatorName, OutputName, SizeInBytes, ValueName
 from refsim.core.plain import FLAT, Column
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
@@ -89,7 +89,7 @@ class FirstParted(RepeatRow):
 class RepeatedFile(CompleteComparison):
     """Many runs with the same inputs."""
 
-    executor: Annotated[str, "The executor."]
+    executor: ExecutorName
     runs: Annotated[int, "How many runs."]
     results: Annotated[Sequence[int], "How many runs gave each distinct result, in all buffers."]
     by_outputs: Annotated[Sequence[int], "The same, in the outputs alone."]

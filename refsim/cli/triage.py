@@ -30,6 +30,7 @@ from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write, choices, strict_json
 from refsim.core.counted import form
 from refsim.core.doing import progress
+from refsim.core.meanings import BestProfile
 from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.result import Command, Text
@@ -91,7 +92,7 @@ class TriagedRun(Complete):
     made: Annotated[Origins, FLAT]
 
     @property
-    def profile(self) -> Annotated[str, "The profile that explains most."]:
+    def profile(self) -> BestProfile:
         return self.found.profile
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from refsim.core.meanings import OwnName
+from refsim.core.meanings import OwnName, Vendor, VulkanVersion
 
 if TYPE_CHECKING:
     from refsim.core.qmath import Profile
@@ -19,9 +19,9 @@ class MeasuredDevice:
     """What one device does: a word for each question, ``mixed`` where not all numbers agree."""
 
     device: OwnName
-    vendor: Annotated[str, "Who made it."]
+    vendor: Vendor
     driver: Annotated[str, "Driver and its version."]
-    api_version: Annotated[str, "Version of Vulkan."]
+    api_version: VulkanVersion
     round: Annotated[str, "Where round() takes halves: even, away (from zero) or up."]
     round_even: Annotated[str, "Where roundEven() takes halves."]
     fma: Annotated[str, "Whether fma() rounds once: fused or separate."]

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from refsim.core.meanings import OwnName
+from refsim.core.meanings import OwnKind, OwnName, OwnNumber, Vendor, VulkanVersion
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
     """One physical device, in the loader's order (``index`` is what Kompute's Manager takes)."""
 
-    index: Annotated[int, "Its number."]
+    index: OwnNumber
     name: OwnName
-    kind: Annotated[str, "Its kind."]
-    vendor: Annotated[str, "Who made it."]
-    api_version: Annotated[str, "Version of Vulkan."]
+    kind: OwnKind
+    vendor: Vendor
+    api_version: VulkanVersion
     driver: Annotated[str, "Name and version of the driver, as it spells them."]
     limits: Annotated[Mapping[str, Any], "Limits of the device, with Vulkan's names."]
     device_local_bytes: Annotated[int, "The largest heap of device memory."]

@@ -28,7 +28,7 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.html import rendered
-from refsim.core.meanings import CaseCount, CaseName, DifferentElements, FolderName
+from refsim.core.meanings import BestProfile, CaseCount, CaseName, DifferentElements, FolderName
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES
@@ -97,7 +97,7 @@ class Certificate:
     """
 
     about: Annotated[Mapping[str, str], "What was said of the device."]
-    profile: Annotated[str, "The profile that explains most."]
+    profile: BestProfile
     verdicts: tuple[Verdict, ...]
 
     @property

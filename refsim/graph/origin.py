@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from refsim.core.counted import counted
+from refsim.core.meanings import OwnFile, OwnNumber, OwnText
 from refsim.core.result import Table
 
 #: What stands in the way of the code that a model's author wrote: torch's own modules.
@@ -18,10 +19,10 @@ _PACKAGES = ("site-packages", "dist-packages")
 class Frame:
     """A line of Python: file, number, function, and its text where the stack trace has it."""
 
-    file: Annotated[str, "Its file."]
-    line: Annotated[int, "Its number."]
+    file: OwnFile
+    line: OwnNumber
     function: Annotated[str, "The function that it is in."]
-    code: Annotated[str, "Its text."] = ""
+    code: OwnText = ""
 
     @property
     def is_torch(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from refsim.core.meanings import OperatorName
+from refsim.core.meanings import NodeName, OperatorName
 from refsim.partition.nodes import target_name
 
 #: code -> what it means; the detail of a `RefusedNode` completes the sentence.
@@ -43,7 +43,7 @@ class RefusedNode:
     """A node that was not fused, or stays outside of delegates."""
 
     code: Annotated[str, "Why, in a word."]
-    node: Annotated[str, "The node."]
+    node: NodeName
     operator: OperatorName
     detail: Annotated[str, "What of it is meant; may be empty."] = ""
 

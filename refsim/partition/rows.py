@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.core.meanings import DelegateNumber, OperatorName, ValueName
+from refsim.core.meanings import DelegateNumber, Elements, OperatorName, ValueName
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class CheckedOperator:
     delegate: DelegateNumber
     node: Annotated[str, "Its name in the program."]
     operator: OperatorName
-    elements: Annotated[int, "How many elements there are."]
+    elements: Elements
     steps: Annotated[Mapping[str, int], "Elements by distance in quantization steps."]
     worst: Annotated[int, "The most steps."]
     allowed: Annotated[int, "How many steps are allowed."]

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from refsim.bytediff.search.schema import ROOT, Copy, Entry, KernelEdit
 from refsim.core.counted import counted
+from refsim.core.meanings import OwnFile
 
 #: Longer texts are cut.
 LONGEST = 90
@@ -26,7 +27,7 @@ class Place:
     """
 
     function: Annotated[str, "The function, or the operator whose kernel it is."]
-    file: Annotated[str, "Its file."]
+    file: OwnFile
     line: Annotated[int, "The line there."]
     edit: Annotated[str, "What stands there instead, in words."]
     called: Annotated[str, "The call with its line, where only what that call does is edited, or empty."] = ""
