@@ -28,6 +28,7 @@ from refsim.core.errors import DeviceError, MissingDependencyError, RefsimError
 from refsim.core.extras import NO_KP
 from refsim.exec import process
 from refsim_gpu import system, vulkan
+from refsim_gpu.command import command
 
 HERE = Path(__file__).resolve().parent
 INSTALL = HERE / "install-packages.sh"
@@ -191,6 +192,7 @@ def selftest() -> str | None:
     return None
 
 
+@command("refsim_gpu.build_kp")
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m refsim_gpu.build_kp", description=__doc__.splitlines()[0]
@@ -202,23 +204,17 @@ def main(arguments: list[str] | None = None) -> int:
     if installed_version("kp") == VERSION and selftest() is None:
         print("kp is installed and works; nothing to do")
         return 0
-    try:
-        provide(options.install)
-        if not vulkan.devices():
-            # a build could not be tried, and building again does not fix the driver
-            raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
-        if installed_version("kp") != VERSION or selftest() is not None:
-            started = time.monotonic()
-            build()
-            print(f"built kp {VERSION} in {time.monotonic() - started:.0f} s", flush=True)
-            failure = selftest()
-            if failure:
-                raise MissingDependencyError(
-                    "kp", "built, but its self-test fails", got=failure, need="a pass"
-                )
-    except RefsimError as error:
-        print(f"refsim_gpu.build_kp: {error}", file=sys.stderr)
-        return error.exit_status
+    provide(options.install)
+    if not vulkan.devices():
+        # a build could not be tried, and building again does not fix the driver
+        raise DeviceError("kp", "no Vulkan driver offers a device", got="0 devices", need=DRIVER)
+    if installed_version("kp") != VERSION or selftest() is not None:
+        started = time.monotonic()
+        build()
+        print(f"built kp {VERSION} in {time.monotonic() - started:.0f} s", flush=True)
+        failure = selftest()
+        if failure:
+            raise MissingDependencyError("kp", "built, but its self-test fails", got=failure, need="a pass")
     return 0
 
 

@@ -35,10 +35,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from refsim.core import choices
-from refsim.core.errors import FormatError, MissingDependencyError, RefsimError
+from refsim.core.errors import FormatError, MissingDependencyError
 from refsim.ops.base import coopmat
 from refsim.ops.base.registry import OPS
 from refsim_gpu import build_push, spirv
+from refsim_gpu.command import command
 
 SHADERS = build_push.SHADERS
 TARGET = "--target-env=vulkan1.1"
@@ -254,15 +255,17 @@ def renewed(binary: Path, code: bytes, scratch: Path, check: bool, coop: bool = 
 
 def report(name: str, build: Callable[[bool], Iterable[str]], arguments: Sequence[str]) -> int:
     """Build or, with ``--check``, compare; print what changed, also before an error. The exit status of ``name``."""
-    check, changed = "--check" in arguments, False
-    try:
+    check = "--check" in arguments
+
+    @command(name)
+    def run() -> int:
+        changed = False
         for binary in build(check):
             changed = True
             print(f"{'stale' if check else 'built'} {binary}", flush=True)
-    except RefsimError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return error.exit_status
-    return int(check and changed)
+        return int(check and changed)
+
+    return run()
 
 
 if __name__ == "__main__":

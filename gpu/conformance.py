@@ -38,6 +38,7 @@ from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
+from refsim_gpu.command import command
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.modules import ModuleExecutor, Options
 
@@ -171,6 +172,7 @@ def _opened(options: argparse.Namespace) -> KomputeExecutor | ModuleExecutor:
     return ModuleExecutor(str(options.modules), Options(options.index, variant))
 
 
+@command("refsim_gpu.conformance")
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="refsim_gpu.conformance")
     parser.add_argument("index", nargs="?", type=int, default=0)
@@ -184,11 +186,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--profile", help="with --modules: the numerics that they must have")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args(arguments)
-    try:
-        return _report(options)
-    except RefsimError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return error.exit_status
+    return _report(options)
 
 
 def _report(options: argparse.Namespace) -> int:

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from refsim.core.errors import RefsimError
 from refsim.core.plain import plain
 from refsim.device.measured import MIXED, MeasuredDevice
+from refsim_gpu.command import command
 from refsim_gpu.kompute import Device
 
 SHADER = "probe/numerics"
@@ -184,21 +184,18 @@ def text(findings: MeasuredDevice) -> list[str]:
     return [*lines, f"numerics profile: {profile.name if profile else 'none describes this device'}"]
 
 
+@command("refsim_gpu.probe")
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m refsim_gpu.probe", description=__doc__.splitlines()[0])
     parser.add_argument("index", type=int, nargs="?", default=0, help="the device, counted from 0")
     parser.add_argument("--json", metavar="FILE", help="save the profile and what was measured")
     options = parser.parse_args(arguments)
-    try:
-        findings = run(options.index)
-        print("\n".join(text(findings)))
-        if options.json:
-            from refsim.formats import profiles
+    findings = run(options.index)
+    print("\n".join(text(findings)))
+    if options.json:
+        from refsim.formats import profiles
 
-            profiles.write(options.json, findings.to_profile(), measured=plain(findings))
-    except RefsimError as error:
-        print(f"refsim_gpu.probe: {error}", file=sys.stderr)
-        return error.exit_status
+        profiles.write(options.json, findings.to_profile(), measured=plain(findings))
     return 0
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from refsim.core.counted import counted
-from refsim.core.errors import DeviceError, RefsimError
+from refsim.core.errors import DeviceError
 from refsim.exec.device_info import DeviceInfo
+from refsim_gpu.command import command
 from refsim_gpu.kompute import TENSOR_DTYPES, Device
 
 SHADER = "probe/selftest"
@@ -102,12 +103,9 @@ def compare(where: str, got: np.ndarray, want: np.ndarray) -> None:
         )
 
 
+@command("refsim_gpu.selftest")
 def main(arguments: list[str]) -> int:
-    try:
-        print(run(int(arguments[0]) if arguments else 0))
-    except RefsimError as error:
-        print(f"refsim_gpu.selftest: {error}", file=sys.stderr)
-        return error.exit_status
+    print(run(int(arguments[0]) if arguments else 0))
     return 0
 
 

@@ -29,6 +29,12 @@ LINEAR = OPS.of_family(Family.LINEAR)[0]
 SMALL_CORPUS = (UNARY.name, LINEAR.name)
 
 
+def sum_of(shape: tuple[int, ...]) -> BoundCase:
+    """A sum of two tensors in two layouts."""
+    params = dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.03, out_zp=21)
+    return bind(Case("q8ta_add", params, {"a": (shape, "4W4C"), "b": (shape, "4C1W")}, "4W4C", seed=3))
+
+
 def some(op: OpSpec, count: int = 2) -> tuple[Case, ...]:
     """The operator's example and a few random calls."""
     return (op.cases.example, *(op.sample(Rng(seed)) for seed in range(count)))

@@ -12,12 +12,10 @@ from refsim.cli.kit.options import (
     EXECUTORS,
     all_bytes_option,
     device_profile_option,
-    html_option,
     inputs_options,
-    limit_option,
     partial_option,
+    report_options,
     runtime_option,
-    search_option,
     sure_option,
 )
 from refsim.cli.kit.report import write_html
@@ -60,9 +58,7 @@ from refsim.golden.told import ToldReport
 @runtime_option
 @device_profile_option
 @all_bytes_option
-@limit_option
-@search_option
-@html_option
+@report_options
 @node_data_option
 @origin_option
 def command(

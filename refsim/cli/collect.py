@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 
 from refsim.check.runtime import runtime
-from refsim.cli.kit.options import folder_option, runtime_option
+from refsim.cli.kit.options import folder_option, more_option, runtime_option
 from refsim.cli.kit.target import target_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
@@ -17,7 +17,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.meanings import DeviceFamily, FolderName
 from refsim.core.result import Result, Table, Text, shape_text
-from refsim.device.collect import Collected, Given, collect, family_of, read, write
+from refsim.device.collect import Collected, collect, family_of, parts_of, read, write
 from refsim.formats.targets import DEFAULT, TargetRow, named
 
 COLUMNS = ("value", "output", "operator", "shape", "layout", "bytes")
@@ -48,22 +48,11 @@ class CollectedDump(Result):
         yield f"{counted(len(rows), 'value')} in {self.dump}, layouts as on {self.target}{why}"
 
 
-def parts_of(exposed: str, outputs: tuple[str, ...], more: tuple[tuple[str, str], ...]) -> list[Given]:
-    """Exposed files, each with the outputs of the same run."""
-    return [(exposed, outputs), *((file, (given,)) for file, given in more)]
-
-
 @verb("collect", "exposed.pte outputs.npz -o dump")
 @click.argument("exposed")
 @click.argument("outputs", nargs=-1, required=True)
 @folder_option("Where to write the dump")
-@click.option(
-    "--more",
-    nargs=2,
-    multiple=True,
-    metavar="EXPOSED OUTPUTS",
-    help="Another part that expose --chunk wrote, and its outputs of the same run.",
-)
+@more_option
 @target_option("the one that EXPOSED was made for, else desktop")
 @runtime_option
 def command(

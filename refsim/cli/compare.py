@@ -15,10 +15,8 @@ from refsim.cli.kit.options import (
     EXECUTORS,
     RUNTIMES,
     executor_profile_option,
-    html_option,
     inputs_options,
-    limit_option,
-    search_option,
+    report_options,
 )
 from refsim.cli.kit.report import write_html
 from refsim.cli.kit.target import GivenInputs, target_option
@@ -96,9 +94,7 @@ class Compared(CompleteComparison):
     help=f"The runtime that is meant: {RUNTIMES}. Give it twice to compare what one file gives on two of them.",
 )
 @executor_profile_option
-@limit_option
-@search_option
-@html_option
+@report_options
 @origin_option
 def command(
     file: str,

@@ -15,10 +15,8 @@ from refsim.cli.kit.document import Document
 from refsim.cli.kit.options import (
     actual_layout_option,
     device_profile_option,
-    html_option,
     layout_option,
-    limit_option,
-    search_option,
+    report_options,
     shape_option,
 )
 from refsim.cli.kit.report import write_html
@@ -112,9 +110,7 @@ class Diffed(BufferCompared):
     metavar="FILE",
     help="Another raw buffer that may have been mixed up with this one.",
 )
-@limit_option
-@search_option
-@html_option
+@report_options
 def command(
     expected: str,
     actual: str,

@@ -15,9 +15,7 @@ from refsim.cli.kit.options import (
     all_bytes_option,
     device_profile_option,
     executors_option,
-    html_option,
-    limit_option,
-    search_option,
+    report_options,
 )
 from refsim.cli.kit.report import write_html
 from refsim.cli.kit.text import remark
@@ -153,9 +151,7 @@ class ReplayedActual(BufferCompared):
 )
 @device_profile_option
 @all_bytes_option
-@limit_option
-@search_option
-@html_option
+@report_options
 def command(
     case: str,
     actual: str | None,

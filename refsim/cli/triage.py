@@ -16,12 +16,11 @@ from refsim.cli.kit.devtools import node_data_option, origin_option, read_origin
 from refsim.cli.kit.options import (
     device_profile_option,
     folder_option,
-    html_option,
     inputs_options,
-    limit_option,
+    more_option,
     partial_option,
+    report_options,
     runtime_option,
-    search_option,
     sure_option,
 )
 from refsim.cli.kit.target import GivenInputs, target_option
@@ -35,7 +34,7 @@ from refsim.core.plain import FLAT, plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.core.result import Command, Text
 from refsim.device import manifest
-from refsim.device.collect import Given, files_of
+from refsim.device.collect import files_of, parts_of
 from refsim.device.complete import Complete, Completeness
 from refsim.device.exchanged import taken_for
 from refsim.device.outputs import FORM
@@ -153,13 +152,7 @@ class TriagedRun(Complete):
     metavar="OUTPUTS",
     help=f"The outputs of a run: {FORM}; give it several times for several runs, or the folder of expose --runs.",
 )
-@click.option(
-    "--more",
-    nargs=2,
-    multiple=True,
-    metavar="EXPOSED OUTPUTS",
-    help="Another part that expose --chunk wrote, and its outputs of the same run.",
-)
+@more_option
 @folder_option(
     "Where to write the dump, the pages, and each operator that differs as a case with the device's bytes",
     required=False,
@@ -169,9 +162,7 @@ class TriagedRun(Complete):
 @target_option("found by itself")
 @runtime_option
 @device_profile_option
-@limit_option
-@search_option
-@html_option
+@report_options
 @node_data_option
 @origin_option
 def command(
@@ -205,10 +196,9 @@ def command(
     model = source(pte, part, Target(runtime=behaviour))
     made = read_origins(model, origin)
     given = GivenInputs(inputs, seed).of(model)
-    parts: list[Given] = [(exposed, (path,)) for exposed, path in more]
     with progress("operators") as tell:
         judged = {
-            path: triage([(file, (path,)), *parts], given, limit, profile, family, tell, sure, behaviour)
+            path: triage(parts_of(file, (path,), more), given, limit, profile, family, tell, sure, behaviour)
             for path in dict.fromkeys(outputs)
         }
     runs = [judged[path] for path in outputs]

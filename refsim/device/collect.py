@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,6 +55,11 @@ class Collected(Ran):
 
 #: An exposed file, and the paths of the outputs of a run of it.
 Given = tuple[str | os.PathLike[str], Sequence[str | os.PathLike[str]]]
+
+
+def parts_of(exposed: str, outputs: Sequence[str], more: Iterable[tuple[str, str]]) -> list[Given]:
+    """Exposed files, each with the outputs of the same run; ``more``: those that hold other parts of the model."""
+    return [(exposed, outputs), *((file, (given,)) for file, given in more)]
 
 
 def read(given: Sequence[Given]) -> list[ExposedPart]:

@@ -31,7 +31,7 @@ from refsim.golden.judge import KNOWN_DEFECT
 from refsim.golden.judge import SAME as SAME_BYTES
 from refsim.golden.store import Corpus
 from refsim.golden.told import kernels_text
-from refsim.ops.base.registry import LISTED, OPS
+from refsim.ops.base.registry import OPS, check_names
 
 
 def failed_text(one: Checked, rerun: Sequence[str]) -> Iterator[str]:
@@ -225,13 +225,7 @@ def _operators(corpus: Corpus, cases: Sequence[str]) -> list[str]:
     if unknown and unknown[0] in OPS:
         need = f"refsim golden new {unknown[0]}, which makes them"
         raise ParameterError("golden verify", "the operator has no cases", got=unknown[0], need=need)
-    if unknown:
-        raise ParameterError(
-            "golden verify",
-            f"no such operator ({LISTED})",
-            got=unknown[0],
-            need=choices.need(unknown[0], known),
-        )
+    check_names("golden verify", unknown, known)
     return chosen
 
 

@@ -16,25 +16,9 @@ from refsim.partition.delegate import Delegate, ScheduledCall, divide
 from refsim.partition.fx_program import FxProgram
 from refsim.partition.nodes import MADE_FOR, NOT_FUSED, NOT_INSIDE, NOT_JOINED, target_name
 from refsim.partition.partitioner import propose
-from refsim.partition.passes import decompose, fuse_patterns, tag_layouts
+from refsim.partition.passes import decompose, fuse_patterns, simplify, tag_layouts, weights
 from refsim.partition.passes.prepare import dim_order, functional, mixed_types, promote, remove_noops, scalars
-from refsim.partition.passes.simplify import (
-    fold_qdq,
-    fuse_clamp,
-    fuse_rms_norm,
-    fuse_views,
-    remove_redundant,
-    squeeze_inputs,
-    squeeze_views,
-)
 from refsim.partition.passes.tag_layouts import Choice, Transition
-from refsim.partition.passes.weights import (
-    fold_constants,
-    fuse_batch_norm,
-    insert_prepack,
-    linear,
-    weight_only,
-)
 from refsim.partition.refusal import RefusedNode
 from refsim.partition.rows import FusedOperator
 from refsim.partition.serialize import Serialized, serialize
@@ -74,15 +58,15 @@ Refused = Callable[[bytes], Mapping[int, str]]
 PREPARE = (functional, scalars, remove_noops, mixed_types, dim_order)
 #: Passes over a delegate once it is fused: they simplify what is left in float.
 SIMPLIFY = (
-    fuse_rms_norm,
-    fuse_clamp,
-    remove_redundant,
-    weight_only,
-    fold_qdq,
-    squeeze_inputs,
-    fuse_views,
-    squeeze_views,
-    fold_constants,
+    simplify.fuse_rms_norm,
+    simplify.fuse_clamp,
+    simplify.remove_redundant,
+    weights.weight_only,
+    simplify.fold_qdq,
+    simplify.squeeze_inputs,
+    simplify.fuse_views,
+    simplify.squeeze_views,
+    weights.fold_constants,
 )
 
 
@@ -175,11 +159,11 @@ def is_called(operator: str, name: str) -> bool:
 
 
 def lower_delegate(source: Delegate, where: str) -> LoweredDelegate:
-    unfused = promote(fuse_batch_norm(linear(source.program)))
+    unfused = promote(weights.fuse_batch_norm(weights.linear(source.program)))
     program, fused = fuse_patterns.run(unfused)
     for each in SIMPLIFY:
         program = each(program)
-    tagged = tag_layouts.run(insert_prepack(program))
+    tagged = tag_layouts.run(weights.insert_prepack(program))
     serialized = serialize(tagged.program, where)
     graph = memory.plan(serialized.graph)
     memory.check(graph, where)

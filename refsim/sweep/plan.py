@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from refsim.core import choices
 from refsim.core.errors import FormatError, ParameterError
 from refsim.core.qmath import CANONICAL, LAVAPIPE, NVIDIA, Profile
 from refsim.formats.file import there
-from refsim.ops.base.registry import LISTED, OPS
+from refsim.ops.base.registry import OPS, check_names
 
 #: The name of random graphs, beside the names of the operators.
 GRAPHS = "graphs"
@@ -141,14 +140,7 @@ def shared(total: int, subjects: Sequence[str]) -> dict[str, int]:
 def subjects_of(given: Sequence[str]) -> list[str]:
     """Operators, and `GRAPHS`, by name; without names all of them. ParameterError for an unknown one."""
     subjects = (*OPS, GRAPHS)
-    unknown = [name for name in given if name not in subjects]
-    if unknown:
-        raise ParameterError(
-            "sweep",
-            f"no such operator ({LISTED})",
-            got=unknown[0],
-            need=choices.need(unknown[0], subjects),
-        )
+    check_names("sweep", given, subjects)
     return list(dict.fromkeys(given)) or list(subjects)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import sum_of
 
 import refsim
 from refsim.bytediff import Cause
@@ -23,15 +24,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 
-ADD = bind(
-    Case(
-        "q8ta_add",
-        dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.03, out_zp=21),
-        {"a": ((2, 5, 3, 7), "4W4C"), "b": ((2, 5, 3, 7), "4C1W")},
-        "4W4C",
-        seed=3,
-    )
-)
+ADD = sum_of((2, 5, 3, 7))
 GOOD = ADD.call.expected(ADD.inputs)
 
 

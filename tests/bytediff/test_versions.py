@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from examples import sum_of
 
 from refsim.bytediff.evidence import cells
 from refsim.bytediff.invocations import writer
@@ -19,15 +20,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 
-ADD = bind(
-    Case(
-        "q8ta_add",
-        dict(a_scale=0.02, a_zp=3, b_scale=0.05, b_zp=-7, out_scale=0.03, out_zp=21),
-        {"a": ((1, 22, 12, 20), "4W4C"), "b": ((1, 22, 12, 20), "4C1W")},
-        "4W4C",
-        seed=3,
-    )
-)
+ADD = sum_of((1, 22, 12, 20))
 GOOD = ADD.call.expected(ADD.inputs)
 PLACES = offsets(GOOD.desc)  # NCHW
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -185,6 +185,17 @@ def blob_of(graph: bytes, raw: bytes) -> bytes:
     return head.ljust(start, b"\0") + graph.ljust(raw_start - start, b"\0") + raw
 
 
+def _damaged(rng: random.Random, data: bytes, way: float, word: str, places: Sequence[int]) -> bytes | None:
+    """Any bytes changed, or a word of the header at one of these places; None for most values of ``way``."""
+    if way < 0.15:
+        return plain.mutate(rng, data)
+    if way < 0.2:
+        changed = bytearray(data)
+        struct.pack_into(word, changed, rng.choice(places), rng.choice(plain.WORDS))
+        return bytes(changed)
+    return None
+
+
 @lru_cache(maxsize=256)
 def _blob(data: bytes) -> Blob:
     return read_blob(data, "seed")
@@ -193,13 +204,8 @@ def _blob(data: bytes) -> Blob:
 def mutate_blob(rng: random.Random, data: bytes) -> bytes:
     """A delegate blob, damaged or sound."""
     way = rng.random()
-    if way < 0.15:
-        return plain.mutate(rng, data)
-    if way < 0.2:
-        changed = bytearray(data)
-        at = rng.choice((4, 8, 10, 14, 18, 22))
-        struct.pack_into("<I", changed, at, rng.choice(plain.WORDS))
-        return bytes(changed)
+    if (damaged := _damaged(rng, data, way, "<I", (4, 8, 10, 14, 18, 22))) is not None:
+        return damaged
     graph, raw, body = _blob(data).graph, bytes(_blob(data).constants.raw), bytes(_blob(data).body)
     if way < 0.45:
         return blob_of(structure(rng, body, "blob"), raw)
@@ -242,12 +248,9 @@ def _pte(data: bytes) -> Pte:
 def mutate_pte(rng: random.Random, data: bytes) -> bytes:
     """A .pte file: its program, its header, or a delegate in it."""
     way = rng.random()
-    if way < 0.15:
-        return plain.mutate(rng, data)
-    if way < 0.2:
-        changed = bytearray(data)
-        struct.pack_into("<Q", changed, EXTENDED_AT + rng.choice((4, 8, 16, 24)), rng.choice(plain.WORDS))
-        return bytes(changed)
+    places = [EXTENDED_AT + at for at in (4, 8, 16, 24)]
+    if (damaged := _damaged(rng, data, way, "<Q", places)) is not None:
+        return damaged
     pte = _pte(data)
     if way < 0.4:
         size = len(pte.body)

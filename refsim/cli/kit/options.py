@@ -171,6 +171,11 @@ html_option = click.option(
 )
 
 
+def report_options(function: F) -> F:
+    """The options --limit, --search and --html, of a verb that reports what differs."""
+    return limit_option(search_option(html_option(function)))
+
+
 def layout_option(required: bool = True) -> Callable[[F], F]:
     return click.option(
         "--layout",
@@ -238,6 +243,15 @@ partial_option = click.option(
     "--partial",
     is_flag=True,
     help="Also accept buffers of a part of the run, or of another run; without it the status is 2.",
+)
+
+
+more_option = click.option(
+    "--more",
+    nargs=2,
+    multiple=True,
+    metavar="EXPOSED OUTPUTS",
+    help="Another part that expose --chunk wrote, and its outputs of the same run.",
 )
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copyreg
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from refsim.core import choices
-from refsim.core.errors import UnknownOperatorError
+from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.ops.base.spec import KernelSpec, OpSpec
 from refsim.ops.base.traits import Family
 
@@ -69,6 +69,14 @@ class _Registry(Mapping[str, OpSpec]):
 OPS = _Registry()
 #: Where a user finds all names, for errors whose list of them is cut short.
 LISTED = "refsim sweep --help lists all"
+
+
+def check_names(where: str, given: Iterable[str], known: Sequence[str]) -> None:
+    """ParameterError for the first of these operators that is not among the ``known`` ones."""
+    for name in given:
+        if name not in known:
+            need = choices.need(name, known)
+            raise ParameterError(where, f"no such operator ({LISTED})", got=name, need=need)
 
 
 def op_named(name: str) -> OpSpec:
