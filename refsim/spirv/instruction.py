@@ -31,6 +31,18 @@ class Instruction(NamedTuple):
     def name(self) -> str:
         return name_of(self.op)
 
+    @property
+    def disassembled(self) -> str:
+        """As a disassembler writes it; by its name alone, if the table lacks it."""
+        row = GRAMMAR.get(self.op)
+        if row is None:
+            return self.name
+        ids = set(self.id_places())
+        words = [
+            f"%{word}" if at in ids else str(word) for at, word in enumerate(self.args) if at != row.result_at
+        ]
+        return " ".join(([f"%{self.result} ="] if self.result else []) + [self.name, *words])
+
     def with_args(self, *args: int) -> Instruction:
         return Instruction(self.op, args)
 

@@ -313,13 +313,6 @@ class Code:
         """The row before which something is added in front of an instruction: nothing may follow a merge."""
         return site.row - (self.module.functions[site.function][site.row - 1].op in MERGES)
 
-    def first_row(self, function: int) -> int:
-        """The row behind the variables of a function."""
-        body = self.module.functions[function]
-        at = next((i for i, row in enumerate(body) if row.op == Op.LABEL), len(body))
-        last = max((i for i, row in enumerate(body) if row.op == Op.VARIABLE), default=at)
-        return max(at, last) + 1
-
 
 def _immediate(body: list[Instruction]) -> dict[int, int]:
     """Block -> the block that immediately dominates it, by the rows of their labels; -1 for the first."""

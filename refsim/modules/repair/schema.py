@@ -19,7 +19,7 @@ from refsim.modules.repair.code import CHAINS, MERGES, Code, Leaf, Site
 from refsim.modules.repair.draft import Change
 from refsim.modules.repair.edits import Edit
 from refsim.ops.base.module_call import ModuleDispatch
-from refsim.spirv.emit import Emitter, word_buffer
+from refsim.spirv.emit import Emitter, behind_variables, word_buffer
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import GRAMMAR, Decoration, Op, StorageClass
@@ -181,7 +181,7 @@ class Schema:
         if function not in self._used:
             return body
         self._enter(function)
-        first = self.code.first_row(function)
+        first = behind_variables(body)
         at_site: dict[int, Instruction] = {}
         before: dict[int, list[Instruction]] = {}
         for site, added in self._sites.items():

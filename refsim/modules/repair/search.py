@@ -40,7 +40,6 @@ from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import SourceLine
 from refsim.spirv.module import Module
-from refsim.spirv.opcodes import GRAMMAR
 
 #: Choices in one module and edits that share them, edits that need a module each and are tried one after another, and
 #: how long the device may be silent over them.
@@ -102,7 +101,7 @@ class FoundRepair:
 
     @property
     def instruction(self) -> Annotated[str, "The instruction that is edited."]:
-        return disassembled(self.code, self.site)
+        return self.code.at(self.site).disassembled
 
     @property
     def copies(self) -> Annotated[int, "How many copies of it are edited."]:
@@ -123,20 +122,11 @@ class FoundRepair:
     def around(self) -> list[str]:
         """The instruction among its neighbours, as a disassembler writes them."""
         function, row = self.site
-        rows = range(max(0, row - AROUND), min(len(self.code.module.functions[function]), row + AROUND + 1))
-        return [f"{'>' if at == row else ' '} {disassembled(self.code, Site(function, at))}" for at in rows]
-
-
-def disassembled(code: Code, site: Site) -> str:
-    """An instruction as a disassembler writes it."""
-    row = code.at(site)
-    if row.op not in GRAMMAR:
-        return row.name
-    ids, grammar = set(row.id_places()), GRAMMAR[row.op]
-    words = [
-        f"%{word}" if at in ids else str(word) for at, word in enumerate(row.args) if at != grammar.result_at
-    ]
-    return " ".join(([f"%{row.result} ="] if row.result else []) + [row.name, *words])
+        body, first = self.code.module.functions[function], max(0, row - AROUND)
+        return [
+            f"{'>' if at == row else ' '} {one.disassembled}"
+            for at, one in enumerate(body[first : row + AROUND + 1], first)
+        ]
 
 
 def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
