@@ -32,9 +32,6 @@ def normed(channels: int, out: int, kernel: int = 3, stride: int = 1, groups: in
     return made
 
 
-norm, embedding = partial(partial, nn.LayerNorm), partial(partial, nn.Embedding)
-
-
 def hard_gate(m: Any, x: Tensor) -> Tensor:
     x = F.hardswish(m.a(x))
     gate = F.hardsigmoid(m.up(relu(m.down(F.adaptive_avg_pool2d(x, 1)))))

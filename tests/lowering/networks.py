@@ -12,43 +12,6 @@ from torch.export import ExportedProgram
 from .network import Network, conv, linear, network, weight
 from .quantize import ATEN, OPERATORS, quantize
 
-EXPANSION = 4
-
-
-class Bottleneck(nn.Module):
-    def __init__(self, channels: int, width: int, stride: int) -> None:
-        super().__init__()
-        out = width * EXPANSION
-        self.reduce = nn.Conv2d(channels, width, 1)
-        self.conv = nn.Conv2d(width, width, 3, stride, 1)
-        self.expand = nn.Conv2d(width, out, 1)
-        self.project = nn.Conv2d(channels, out, 1, stride) if stride > 1 or channels != out else None
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = self.expand(torch.relu(self.conv(torch.relu(self.reduce(x)))))
-        return torch.relu(y + (x if self.project is None else self.project(x)))
-
-
-class ResNet(nn.Module):
-    """``blocks`` per stage and the ``width`` of the first; (3, 4, 6, 3) and 64 are ResNet-50."""
-
-    def __init__(self, blocks: tuple[int, ...] = (3, 4, 6, 3), width: int = 64, classes: int = 1000) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, width, 7, 2, 3)
-        self.pool = nn.MaxPool2d(3, 2, 1)
-        layers, channels = [], width
-        for stage, count in enumerate(blocks):
-            for block in range(count):
-                layers.append(Bottleneck(channels, width << stage, 2 if stage and not block else 1))
-                channels = (width << stage) * EXPANSION
-        self.layers = nn.Sequential(*layers)
-        self.head = nn.Linear(channels, classes)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.layers(self.pool(torch.relu(self.stem(x))))
-        return self.head(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))
-
-
 transposed = partial(partial, nn.ConvTranspose2d)
 FLOAT_OUTPUTS, DYNAMIC = {"float_outputs": True}, {"dynamic": True}
 
@@ -212,6 +175,24 @@ def shared_weights(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     return m.a(relu(y)), y
 
 
+def bottlenecks(m: Any, x: Tensor) -> Tensor:
+    x = nn.functional.max_pool2d(relu(m.stem(x)), 3, 2, 1)
+    for block in m.blocks:
+        y = block["expand"](relu(block["conv"](relu(block["reduce"](x)))))
+        x = relu(y + (block["project"](x) if "project" in block else x))
+    return m.head(torch.flatten(nn.functional.adaptive_avg_pool2d(x, 1), 1))
+
+
+def bottleneck(channels: int, width: int, stride: int, projects: bool = True) -> nn.ModuleDict:
+    out = 4 * width
+    parts = {
+        "reduce": nn.Conv2d(channels, width, 1),
+        "conv": nn.Conv2d(width, width, 3, stride, 1),
+        "expand": nn.Conv2d(width, out, 1),
+    }
+    return nn.ModuleDict(parts | ({"project": nn.Conv2d(channels, out, 1, stride)} if projects else {}))
+
+
 def five_dims(m: Any, x: Tensor, y: Tensor) -> Tensor:
     both = x + y
     return relu(both) + both
@@ -271,7 +252,12 @@ JOINED: dict[str, Network] = {
     # operators that work element by element take any number of dims
     "FiveDims": network(five_dims, (1, 8, 3, 4, 5), (1, 8, 3, 4, 5)),
     # three stages of bottlenecks: projections, additions of pointwise results, strided convolutions
-    "SmallResNet": network(one, (1, 3, 33, 33), a=partial(ResNet, blocks=(1, 2, 1), width=8, classes=10)),
+    "SmallResNet": network(
+        bottlenecks, (1, 3, 33, 33), stem=conv(3, 8, 7, stride=2, padding=3), head=linear(128, 10),
+        blocks=lambda: nn.ModuleList([
+            bottleneck(8, 8, 1), bottleneck(32, 16, 2), bottleneck(64, 16, 1, projects=False), bottleneck(64, 32, 2),
+        ]),
+    ),
 }  # fmt: skip
 
 NETWORKS: dict[str, Network] = {**LINEARS, **CONVOLUTIONS, **JOINED}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from refsim.graph.scalars import mended
 from refsim.partition import check as checking
 from refsim.partition.load import load
 
+from .network import Network, network, same
 from .networks import program
 from .quantize import quantize
 
@@ -29,6 +31,14 @@ class Done:
         capsys.readouterr()
         self.status = main([str(a) for a in arguments])
         self.out, self.err = capsys.readouterr()
+
+
+def exported(row: Network, folder: Path, quantized: bool = True) -> Path:
+    """A network as a .pt2 file."""
+    module, inputs = row.made("small")
+    made = quantize(module, inputs) if quantized else torch.export.export(module.eval(), inputs)
+    torch.export.save(made, folder / "small.pt2")
+    return folder / "small.pt2"
 
 
 def test_writes_what_run_and_compare_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -53,8 +63,6 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """WebGPU's takes no fused relu, which stays in float, and reads no alpha 1.0 that is stored as an integer."""
-    import torch
-
     done = Done(capsys, "lower", MIXED, "-o", tmp_path / "mixed", "--runtime", "webgpu", "--json")
     content = json.loads(done.out)
     assert done.status == 0 and not content["runtime_errors"] and content["quantized"]
@@ -68,16 +76,7 @@ def test_writes_only_what_a_runtime_loads_and_reads(
     data = (tmp_path / "mixed" / "model.pte").read_bytes()
     assert not mended(data, "mixed")[1]
 
-    class Residual(torch.nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = torch.nn.Conv2d(8, 8, 3, padding=1)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return self.conv(x) + x
-
-    path = tmp_path / "residual.pt2"
-    torch.export.save(quantize(Residual(), (torch.randn(1, 8, 4, 8),)), path)
+    path = exported(network(lambda m, x: m.conv(x) + x, (1, 8, 4, 8), conv=same(8, 8)), tmp_path)
     done = Done(capsys, "lower", path, "-o", tmp_path / "some", "--runtime", "webgpu")
     assert done.status == 0 and "refused by the runtime webgpu: 0" in done.out
     findings = json.loads(Done(capsys, "check", tmp_path / "some", "--runtime", "webgpu", "--json").out)[
@@ -96,28 +95,19 @@ def test_what_cannot_be_avoided_is_not_written(
     assert forced.status == 0 and (tmp_path / "none" / "model.pte").is_file()
 
 
-class Doubled(torch.nn.Module):
-    """A convolution, and a multiplication in float."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = torch.nn.Conv2d(4, 4, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.conv(x) * 2
+#: A convolution, and a multiplication in float.
+DOUBLED = network(lambda m, x: m.conv(x) * 2, (1, 4, 8, 8), conv=same(4, 4))
 
 
 def test_a_float_program_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "float.pt2"
-    torch.export.save(torch.export.export(Doubled().eval(), (torch.randn(1, 4, 8, 8),)), path)
+    path = exported(DOUBLED, tmp_path, quantized=False)
     done = Done(capsys, "lower", path, "-o", tmp_path / "f.pte", "--json")
     assert done.status == 1 and json.loads(done.out)["quantized"] is False and (tmp_path / "f.pte").is_file()
 
 
 def test_blocked_operators_stay_outside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """But for those of a pattern, as with ExecuTorch's blocklist."""
-    path = tmp_path / "q.pt2"
-    torch.export.save(quantize(Doubled(), (torch.randn(1, 4, 8, 8),)), path)
+    path = exported(DOUBLED, tmp_path)
     assert json.loads(Done(capsys, "lower", path, "--json").out)["steps"] == ["delegate 0"]
     both = ("--block", "aten.mul", "--block", "aten.convolution.default")
     content = json.loads(Done(capsys, "lower", path, *both, "--json").out)
@@ -142,24 +132,17 @@ def test_transitions_and_layouts_are_those_of_inspect(
     assert {(layout(row["before"]).name, layout(row["after"]).name) for row in lowered["clones"]} <= changed
 
 
-class Scaled(torch.nn.Module):
+def scaled(m: Any, x: torch.Tensor) -> torch.Tensor:
     """A sum with an alpha that is written as an integer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = torch.nn.Conv2d(4, 4, 3, padding=1)
-        self.second = torch.nn.Conv2d(4, 4, 3, padding=1)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        y = self.first(x)
-        return torch.add(y, self.second(y), alpha=2)
+    y = m.first(x)
+    return torch.add(y, m.second(y), alpha=2)
 
 
 def test_names_defects_of_the_runtime_that_is_meant(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, webgpu = tmp_path / "res.pt2", ("--runtime", "webgpu")
-    torch.export.save(quantize(Scaled(), (torch.randn(1, 4, 8, 8),)), path)
+    webgpu = ("--runtime", "webgpu")
+    path = exported(network(scaled, (1, 4, 8, 8), first=same(4, 4), second=same(4, 4)), tmp_path)
     assert "upstream's kernel ignores alpha" in Done(capsys, "lower", path).out
     done = Done(capsys, "lower", path, "-o", tmp_path / "g", *webgpu)
     assert done.status == 0 and "wrong on ExecuTorch's runtime" not in done.out

@@ -34,6 +34,8 @@ from refsim.partition.passes.weights import (
     weight_only,
 )
 
+from .network import network
+
 Q = torch.ops.quantized_decomposed.quantize_per_tensor.default
 DQ = torch.ops.quantized_decomposed.dequantize_per_tensor.default
 INT8 = (-128, 127, torch.int8)
@@ -178,17 +180,12 @@ def test_dim_orders_take_the_place_of_memory_formats() -> None:
 
 
 def test_decompose_refuses_a_program_with_state() -> None:
-    class Counter(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", torch.zeros(1))
-
-        def forward(self, x: Tensor) -> Tensor:
-            self.count += 1
-            return x + self.count
+    def count(m: Any, x: Tensor) -> Tensor:
+        m.count += 1
+        return x + m.count
 
     with pytest.raises(GraphError, match="writes to its own state"):
-        decompose.run(torch.export.export(Counter(), (torch.randn(1),)))
+        program(count, (1,), count=torch.zeros(1))
 
 
 @pytest.mark.parametrize(
@@ -329,19 +326,18 @@ def test_fold_constants() -> None:
 
 @pytest.mark.parametrize("transposed", [False, True])
 def test_fuse_batch_norm(transposed: bool) -> None:
-    class Normed(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.a = nn.ConvTranspose2d(4, 8, 2, 2) if transposed else nn.Conv2d(4, 8, 3, bias=False)
-            self.n, self.b = nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
-            self.n.running_mean.normal_()
-            self.n.running_var.uniform_(0.5, 2.0)
+    made = nn.ConvTranspose2d(4, 8, 2, 2) if transposed else nn.Conv2d(4, 8, 3, bias=False)
+    parts = {"a": made, "n": nn.BatchNorm2d(8), "b": nn.Conv2d(8, 8, 1)}
+    parts["n"].running_mean.normal_()
+    parts["n"].running_var.uniform_(0.5, 2.0)
 
-        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-            y = self.b(self.n(self.a(x)))
-            return self.n(y), y  # read twice: stays a norm
+    def forward(m: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = m.b(m.n(m.a(x)))
+        return m.n(y), y  # read twice: stays a norm
 
-    module, x = Normed().eval(), torch.randn(1, 4, 6, 5)
+    row = network(forward, (1, 4, 6, 5), **{name: lambda part=part: part for name, part in parts.items()})
+    module, (x,) = row.made("Normed")
+    module.eval()
     before = functional(decompose.run(torch.export.export(module, (x,))))
     after = fuse_batch_norm(before)
     assert [name for name in names(before) if "norm" in name] == ["_native_batch_norm_legit_no_training"] * 2
