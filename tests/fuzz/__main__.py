@@ -70,20 +70,23 @@ def _next(outcomes: Iterator[Outcome]) -> Outcome | None:
 def table(tallies: dict[str, Tally]) -> list[str]:
     """A Markdown table, a row per format and one of sums."""
     rows = [("format", "mutants", *OUTCOMES, "slowest, s", "most memory, MiB")]
-    for name, tally in tallies.items():
-        rows.append(
-            (name, str(tally.counts.total()), *(str(tally.counts[kind]) for kind in OUTCOMES),
-             f"{tally.slowest[0]:.2f}", str(tally.largest[0] >> 20))
-        )  # fmt: skip
-    every = list(tallies.values())
-    rows.append(
-        ("all", str(sum(t.counts.total() for t in every)),
-         *(str(sum(t.counts[kind] for t in every)) for kind in OUTCOMES),
-         f"{max(t.slowest[0] for t in every):.2f}", str(max(t.largest[0] for t in every) >> 20))
-    )  # fmt: skip
+    rows += [_row(name, [tally]) for name, tally in tallies.items()]
+    rows.append(_row("all", list(tallies.values())))
     lines = [f"| {' | '.join(row)} |" for row in rows]
     lines.insert(1, "|---" + "|--:" * (len(rows[0]) - 1) + "|")
     return lines
+
+
+def _row(name: str, tallies: list[Tally]) -> tuple[str, ...]:
+    counts = sum((tally.counts for tally in tallies), Counter[str]())
+    slowest, largest = (max(getattr(tally, what)[0] for tally in tallies) for what in ("slowest", "largest"))
+    return (
+        name,
+        str(counts.total()),
+        *(str(counts[kind]) for kind in OUTCOMES),
+        f"{slowest:.2f}",
+        str(largest >> 20),
+    )
 
 
 def _keep(given: argparse.Namespace, outcome: Outcome) -> None:

@@ -60,12 +60,9 @@ def _files(rng: random.Random, files: Files) -> Files:
     return {**files, name: _member(name)(rng, files[name])}
 
 
-def _blob(rng: random.Random, files: Files) -> Files:
-    return {name: programs.mutate_blob(rng, data) for name, data in files.items()}
-
-
-def _graph(rng: random.Random, files: Files) -> Files:
-    return {name: programs.mutate_graph(rng, data) for name, data in files.items()}
+def _each(mutate: archives.Mutate) -> Callable[[random.Random, Files], Files]:
+    """Every file of the folder, mutated so."""
+    return lambda rng, files: {name: mutate(rng, data) for name, data in files.items()}
 
 
 def _json_mostly(rng: random.Random, files: Files) -> Files:
@@ -110,24 +107,22 @@ def _stored(rng: random.Random, files: Files) -> Files:
 
 
 def _dump_mostly(rng: random.Random, files: Files) -> Files:
-    return (
-        _files(rng, files)
-        if rng.random() < 0.1
-        else {**files, "d.etdp": _member("d.etdp")(rng, files["d.etdp"])}
-    )
+    if rng.random() < 0.1:
+        return _files(rng, files)
+    return {**files, "d.etdp": programs.mutate_etdump(rng, files["d.etdp"])}
 
 
-def _record(rng: random.Random, files: Files) -> Files:
+def _jsons(rng: random.Random, data: bytes) -> bytes:
     """An archive of another content: the JSON of its programs, whatever the members are called."""
-    return {"r.zip": archives.mutate(rng, files["r.zip"], lambda name: trees.mutate)}
+    return archives.mutate(rng, data, lambda name: trees.mutate)
 
 
 FORMATS: dict[str, Format] = {
     row.name: row
     for row in (
         Format("pte", seeds.ptes, _files, readers.program, 4),
-        Format("blob", seeds.blobs, _blob, readers.program, 4),
-        Format("graph", seeds.graphs, _graph, readers.graph, 4),
+        Format("blob", seeds.blobs, _each(programs.mutate_blob), readers.program, 4),
+        Format("graph", seeds.graphs, _each(programs.mutate_graph), readers.graph, 4),
         Format("dump.zip", seeds.dumps, _files, readers.dump),
         Format("dump", seeds.folders, _json_mostly, readers.sidecar),
         Format("npy", seeds.npys, _files, readers.npy),
@@ -144,7 +139,7 @@ FORMATS: dict[str, Format] = {
         Format("differences", seeds.differences, _files, readers.differences),
         Format("spirv", seeds.modules, _files, readers.module),
         Format("etdump", seeds.etdumps, _dump_mostly, readers.etdump),
-        Format("record", seeds.records, _record, readers.record),
+        Format("record", seeds.records, _each(_jsons), readers.record),
         Format("pt2", seeds.pt2s, _stored, readers.pt2),
     )
 }

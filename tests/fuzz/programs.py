@@ -211,10 +211,15 @@ def mutate_blob(rng: random.Random, data: bytes) -> bytes:
         return blob_of(structure(rng, body, "blob"), raw)
     if way < 0.6:
         return mutate_graph(rng, data)
+    return blob_of(_said(rng, graph, body, "blob"), raw)
+
+
+def _said(rng: random.Random, root: Any, body: bytes, kind: str) -> bytes:
+    """A flatbuffer of other content; one with another structure where the encoder writes no such content."""
     try:
-        return blob_of(encode(content(rng, graph), VKGRAPH), raw)
-    except (RefsimError, TypeError, AttributeError, ValueError):  # the encoder writes no such graph
-        return blob_of(structure(rng, body, "blob"), raw)
+        return encode(content(rng, root), _SCHEMAS[kind])
+    except (RefsimError, TypeError, AttributeError, ValueError):
+        return structure(rng, body, kind)
 
 
 def mutate_graph(rng: random.Random, data: bytes) -> bytes:
@@ -233,10 +238,7 @@ def mutate_etdump(rng: random.Random, data: bytes) -> bytes:
     if way < 0.5:
         made = structure(rng, body, "etdump")
     else:
-        try:
-            made = encode(content(rng, decode(memoryview(body), ETDUMP, "seed")), ETDUMP)
-        except (RefsimError, TypeError, AttributeError, ValueError):  # the encoder writes no such dump
-            made = structure(rng, body, "etdump")
+        made = _said(rng, decode(memoryview(body), ETDUMP, "seed"), body, "etdump")
     return struct.pack("<I", len(made)) + made
 
 
