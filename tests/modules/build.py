@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from refsim.spirv.instruction import string_words
+from refsim.spirv.module import Module as Spirv
+from refsim.spirv.opcodes import Op
 from refsim_gpu import spirv
 from refsim_gpu.build_shaders import TARGET, refuse_contractable, renewed, report, run_tool
 
@@ -90,6 +93,17 @@ def compiled(
     refuse_contractable(binary, module.name)
     run_tool(module.name, "spirv-val", "--target-env", "vulkan1.1", str(binary))
     return binary.read_bytes()
+
+
+def unplaced(code: bytes, sources: Path) -> bytes:
+    """The same SPIR-V, whose names of sources do not say where these lay."""
+    module = Spirv.parse(code, str(sources)).copy()
+    for rows in module.sections.values():
+        for at, row in enumerate(rows):
+            if row.op == Op.STRING:
+                text = row.text(1).removeprefix(f"{sources}/")
+                rows[at] = row.with_args(row.args[0], *string_words(text))
+    return module.to_bytes()
 
 
 def build(check: bool) -> list[str]:

@@ -11,9 +11,6 @@ from pathlib import Path
 
 from modules import build
 from modules.bugs import BUGS, Bug
-from refsim.spirv.instruction import Instruction, string_words
-from refsim.spirv.module import Module
-from refsim.spirv.opcodes import Op
 
 #: Folder -> the bug of the one module in it.
 EXAMPLES = {
@@ -36,17 +33,7 @@ def compiled(bug: Bug = BUG) -> bytes:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         sources = bug.sources(folder / "glsl")
-        code = build.compiled(build.MODULES[bug.module], folder, OPTIONS, sources)
-        module = Module.parse(code, bug.module).copy()
-        for rows in module.sections.values():
-            rows[:] = [_renamed(row, f"{sources}/") for row in rows]
-    return module.to_bytes()
-
-
-def _renamed(row: Instruction, prefix: str) -> Instruction:
-    if row.op != Op.STRING:
-        return row
-    return row.with_args(row.args[0], *string_words(row.text(1).replace(prefix, "")))
+        return build.unplaced(build.compiled(build.MODULES[bug.module], folder, OPTIONS, sources), sources)
 
 
 if __name__ == "__main__":
