@@ -196,25 +196,10 @@ def _statements(tokens: Sequence[_Token], source: str) -> Iterator[_Found]:
             simple.append((a, b, text))
 
 
-_DECLARED = frozenset(
-    (
-        *(
-            "int",
-            "uint",
-            "float",
-            "bool",
-            "ivec2",
-            "ivec3",
-            "ivec4",
-            "uvec2",
-            "uvec4",
-            "vec2",
-            "vec3",
-            "vec4",
-        ),
-        *("precise", "shared", "layout"),
-    )
-)
+_DECLARED = frozenset((
+    "int", "uint", "float", "bool", "ivec2", "ivec3", "ivec4", "uvec2", "uvec4", "vec2", "vec3", "vec4",
+    "precise", "shared", "layout",
+))  # fmt: skip
 
 
 def _name(text: str) -> str:

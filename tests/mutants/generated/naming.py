@@ -1,29 +1,10 @@
 """Whether a report named a generated mutant: its cause, or the region of the bytes that it makes wrong.
 
-Nobody wrote down what a generated change does wrong. A report names it if one of these holds:
-
-- *Cause, by class*: one of the first three causes is of the class of the changed code. Each `Role` is a class: zero
-  points, windows, addresses, the last tile. A change has the roles whose names occur in the expression that it changes;
-  if none does, or only a single letter, in its statement; then in its function.
-- *Cause, by proof*: one of the first three causes predicts every byte of every wrong case that was looked at, at least
-  two cases, or one with many wrong bytes. Whatever its name, the kernel does what it says.
-- *Region*: in most of the wrong cases the report states a region that all wrong elements lie in, at most three
-  quarters of the tensor, well filled, and hardly so by chance (`refsim.bytediff.within.Filled.tight`). Or every
-  element is right, and it says that padding alone is wrong.
-- *Value*: all wrong elements are off by one step, and the change is about rounding; or all are off by the same number,
-  and it is about zero points or biases.
-- *Place*: a change that ends in an error is named if its text is of the class, or if one of the three innermost
-  places in the sources that it came through is the changed function. What LLVM refuses tells the functions that wrote
-  it; a lost device tells which shader ran. What several threads get wrong and one alone gets right is of what they
-  alone run. An error that stops a native kernel from being prepared says of which operator, tensors and route, and
-  where in the kernel's own sources.
-
+Nobody wrote down what a generated change does wrong. docs/mutants.md has the rules by which a report names it. Each
+`Role` is a class of code; a change has the roles whose names occur in the expression that it changes. If none does, or
+only a single letter, its statement tells them; then its function.
 Apart from the name, the *place* that a report tells of a change in an emulated kernel or a shader is right or not
 (`located`). No line of an emulated kernel is that of a native one, so nothing is said of those.
-
-What a failed test says counts for nothing: a kernel's author has the report alone.
-A cause of another class that contradicts a single byte does not count. Neither does a crash that says no more than
-its signal, nor a region that is most of the tensor.
 """
 
 from __future__ import annotations

@@ -262,17 +262,8 @@ def _reached(op: str) -> frozenset[str]:
 
 #: What an operator is run by: not its meaning, what it says of upstream's defects, nor what makes its cases.
 _EXECUTED = (
-    "kernel",
-    "launch",
-    "expand",
-    "prepack",
-    "padding",
-    "affine",
-    "input_layout",
-    "push",
-    "spec",
-    "variants",
-)
+    "kernel", "launch", "expand", "prepack", "padding", "affine", "input_layout", "push", "spec", "variants",
+)  # fmt: skip
 
 
 def _executed(tree: ast.Module) -> Iterator[str]:

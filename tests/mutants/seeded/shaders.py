@@ -31,7 +31,7 @@ _ADD, _RELU, _CLONE, _SHUFFLE = (
     _S + f"q8ta_{name}.comp" for name in ("add", "relu", "clone", "pixel_shuffle")
 )
 _DWISE, _POINT, _GENERIC = (_S + f"q8ta_conv2d_{name}.comp" for name in ("dw", "pw", "general"))
-_COLUMNS, _TRANS = _S + "q8ta_im2col.comp", _S + "q8ta_conv2d_transposed.comp"
+_COLUMNS = _S + "q8ta_im2col.comp"
 _LINEAR, _GEMV = _S + "q8ta_linear.comp", _S + "q8ta_linear_gemv.comp"
 _PIPELINES = "gpu/pipelines.py"
 
