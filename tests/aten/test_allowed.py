@@ -58,13 +58,8 @@ def test_what_torch_runs_is_known_to_it_and_writes_nowhere() -> None:
 # --- without torch ---
 
 
-# --- what importing costs --------------------------------------------------------------------------------
-
-
 def test_running_a_model_without_torch(tmp_path) -> None:
     """The bundled models need no torch: it is made impossible to import."""
-    from pathlib import Path
-
     models = Path(__file__).parents[1] / "data" / "models"
     (tmp_path / "torch.py").write_text("raise ImportError('not here')\n")
     code = (

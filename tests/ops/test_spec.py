@@ -423,10 +423,8 @@ def test_sums_above_24_bits_are_rounded_before_the_zero_point_goes() -> None:
     """im2col subtracts it from the integer; the general kernel, which main picks for 81 places, from a float."""
     shape = (2, 128, 9, 9)
     call = bind(OP.cases.example.changed(x=shape, out_channels=4, in_zp=127), Target()).call
-    consts = dict(call.consts)
-    consts |= {name: np.full_like(consts[name], 127) for name in ("weight",)}
-    consts |= {"weight_sums": np.full_like(consts["weight_sums"], 127 * 1152), "bias": None}
-    consts["weight_scales"] = np.full_like(consts["weight_scales"], 1)
+    filled = {"weight": 127, "weight_sums": 127 * 1152, "weight_scales": 1}
+    consts = {name: np.full_like(call.consts[name], value) for name, value in filled.items()} | {"bias": None}
     params = replace(call.params, in_scale=1.0, out_scale=1.0, out_zp=0)
     x = np.full(shape, 127, np.int8)
     x[:, 0, 4, 4] = 126

@@ -230,12 +230,3 @@ def test_a_type_that_holds_itself_is_an_error_and_no_hang() -> None:
     module.globals[struct_at] = Instruction(Op.TYPE_STRUCT, (number, number, number))
     with pytest.raises(FormatError, match="nested too deeply"):
         interface(module)
-
-
-def test_sections_are_in_order() -> None:
-    module = Module.parse(SMALL, "relu.spv")
-    assert [len(module.sections[section]) > 0 for section in (Section.CAPABILITY, Section.GLOBAL)] == [
-        True,
-        True,
-    ]
-    assert all(rows[0].op == Op.FUNCTION for rows in module.functions)
