@@ -51,7 +51,12 @@ class ProcessError(RefsimError):
 
 
 class Ended(ProcessError):
-    """The process ended first; ``got`` is ``signal 11`` or ``exit status 1``, whose `means` stands behind `what`."""
+    """The process ended first; ``got`` is ``signal 11`` or ``exit status 1``, whose `means` stands behind `what`.
+
+    Of a command, ``status`` is the number: minus that of a signal.
+    """
+
+    status = 0
 
 
 class Silent(ProcessError):
@@ -278,8 +283,9 @@ def run(
     """
     with _scratch_file() as out, _scratch_file() as said:  # pipes would not end before those left behind do
         started = subprocess.Popen(
-            command, cwd=folder, env=environment, stdout=out, stderr=said, start_new_session=True
-        )
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=said,
+            start_new_session=True,
+        )  # fmt: skip
         try:
             ended = _ends(started, seconds)
         finally:  # its number is not given to another process before it is waited for
@@ -295,7 +301,7 @@ def run(
             last_lines(told or printed),
         )  # some say what failed on stdout
         failed = Ended(where, "did not end well" + means(got, said_last), got=got)
-        failed.last_lines = said_last
+        failed.last_lines, failed.status = said_last, started.returncode
         raise failed
     return printed
 

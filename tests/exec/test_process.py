@@ -211,7 +211,7 @@ def test_a_command() -> None:
     code = "import sys; print('a\\n\\nb\\nc\\nd', file=sys.stderr); sys.exit(7)"
     with pytest.raises(Ended, match="exit status 7") as caught:
         process.run([sys.executable, "-c", code], where="command")
-    assert caught.value.last_lines == ("b", "c", "d")
+    assert caught.value.last_lines == ("b", "c", "d") and caught.value.status == 7
     with pytest.raises(Silent):
         process.run(["sleep", "60"], where="command", seconds=0.1)
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from refsim.core.errors import ParameterError
+from refsim.exec import process
 
 #: The word of a command that stands for the program's path.
 PLACE = "{}"
@@ -34,32 +32,17 @@ class Command:
         ParameterError if it cannot be started. KeyboardInterrupt ends the command first.
         """
         self._path.write_bytes(data)
-        began = time.monotonic()
+        began, status = time.monotonic(), None
         try:
-            run = subprocess.Popen(
-                self.words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-            )
+            process.run(self.words, where="COMMAND", seconds=self._limit)
+            status = 0
+        except process.Ended as error:
+            status = error.status
+        except process.Silent:
+            pass
         except OSError as error:
-            raise ParameterError(
-                "COMMAND", "cannot be started", got=f"{self.words[0]}: {error.strerror}"
-            ) from error
-        try:
-            status: int | None = run.wait(self._limit)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            _end(run)
+            got = f"{self.words[0]}: {error.strerror}"
+            raise ParameterError("COMMAND", "cannot be started", got=got) from error
         if self._limit is None:
             self._limit = max(_SECONDS, _TIMES * (time.monotonic() - began))
         return status
-
-
-def _end(run: subprocess.Popen[bytes]) -> None:
-    """End a command that still runs, with what it started."""
-    if run.poll() is None:
-        os.killpg(run.pid, signal.SIGKILL)
-        run.wait()
