@@ -6,7 +6,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 import numpy as np
@@ -15,9 +17,13 @@ import terminal
 from json_schema import DESCRIBED
 from verbs import commands
 
+from refsim.cli.expose import FillByte
 from refsim.cli.kit import program, text
 from refsim.cli.kit.document import SCHEMA
+from refsim.cli.kit.options import LayoutType, Numbers, ProfileType
+from refsim.cli.kit.target import TargetType
 from refsim.cli.kit.verb import GROUPS
+from refsim.cli.pack import Byte
 from refsim.core import status as statuses
 from refsim.core import strict_json
 from refsim.core.errors import MOST_IN_LINE, DeviceError, FormatError
@@ -93,6 +99,53 @@ def test_docs_name_no_verb_and_no_status_that_is_not_there() -> None:
     table = re.findall(r"^\| (\d+)(?:, (\d+))? \|", DOCS.read_text().partition("\n## ")[0], re.M)
     listed = {int(number) for row in table for number in row if number}
     assert listed == {number for number in vars(statuses).values() if isinstance(number, int)}
+
+
+def choice(kind: click.Choice) -> str:
+    return max(kind.choices, key=len)
+
+
+#: Type of an option -> a word that it does not take, and what is said of that.
+NOT_TAKEN: dict[type, Callable[[Any], tuple[str, str]]] = {
+    LayoutType: lambda kind: ("4w4cc", "did you mean 4W4C?"),
+    Numbers: lambda kind: ("six", "'six' is not a"),
+    ProfileType: lambda kind: ("nvdia", "did you mean nvidia?"),
+    TargetType: lambda kind: ("malli", "did you mean mali?"),
+    click.Choice: lambda kind: (choice(kind)[:-1], f"did you mean {choice(kind)}?"),
+    click.IntRange: lambda kind: (f"{kind.min - 1}", f"{kind.min - 1} is no whole number from {kind.min} "),
+    click.FloatRange: lambda kind: (f"{kind.min - 1}", "no number from"),
+    type(click.INT): lambda kind: ("1e9", "'1e9' is no whole number"),
+    Byte: lambda kind: ("0x100", "'0x100' is not a byte"),
+    FillByte: lambda kind: ("five", "'five' is not a byte"),
+}
+EVERY = dict(commands())
+OPTIONS = [
+    (name, word, one.type) for name, verb in EVERY.items() for one in verb.params for word in one.opts[:1]
+    if word.startswith("--")
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("verb", "option", "kind"), [row for row in OPTIONS if type(row[2]) in NOT_TAKEN])
+def test_a_value_that_an_option_does_not_take(verb: str, option: str, kind: click.ParamType, refsim) -> None:
+    word, said = NOT_TAKEN[type(kind)](kind)
+    refsim(f"{verb} {option} {word}").refused(said)
+    if isinstance(kind, (click.IntRange, click.FloatRange)):
+        refsim(f"{verb} {option} many").refused("'many' is no ")
+
+
+@pytest.mark.parametrize("verb", EVERY)
+def test_a_slip_in_an_option_is_asked_back(verb: str, refsim) -> None:
+    for _, option, _ in (row for row in OPTIONS if row[0] == verb):
+        refsim(f"{verb} {option}{option[-1]}").refused(f"did you mean {option}?")
+
+
+@pytest.mark.parametrize(
+    "verb", [name for name, verb in EVERY.items() if any(p.required for p in verb.params)]
+)
+def test_all_that_is_missing_is_named_with_the_example(verb: str, refsim) -> None:
+    needed = [one for one in EVERY[verb].params if one.required]
+    names = [one.opts[0] if isinstance(one, click.Option) else one.human_readable_name for one in needed]
+    refsim(verb).refused(f"Missing {', '.join(names)}; for example: refsim {verb} {EVERY[verb].example}")
 
 
 def test_no_arguments_is_bad_usage(refsim) -> None:

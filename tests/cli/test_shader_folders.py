@@ -154,10 +154,7 @@ def test_cases_by_pattern(folder: Path, refsim) -> None:
         ("{wrong} q8ta_rel", "need q8ta_conv2d_general, q8ta_conv2d\n"),  # the folder has no module of q8ta_relu
         ("{own} q8ta_relu", "no module computes q8ta_relu; got modules of q8ta_add, q8ta_conv2d_pw, need a table"),
         ("{right} --case q8ta_none/*", "no such case"),
-        ("{right} --profile tpu", "numerics profile: unknown"),
         ("{right} --watch --html x.html", "--watch prints what it finds"),
-        ("{right} --variant best", "'best' is not one of"),
-        ("{right} --count -1", "-1 is no whole number from 0 to 2000"),
         ("{right} --repeats 3", ""),
         ("{right} --patch x.spv", "--repair"),
         ("{kernels} --repair", "--repair edits SPIR-V modules"),
