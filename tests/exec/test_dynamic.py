@@ -12,6 +12,7 @@ import refsim
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import GraphError, ShapeError
 from refsim.exec.cpu import NativeExecutor, compiled
+from refsim.exec.executor import Executor
 from refsim.exec.model import MOST_COPIES
 from refsim.formats.pte.edit import ProgramEditor
 from refsim.graph.interpreter import Kept
@@ -41,7 +42,7 @@ def near(out: np.ndarray, need: np.ndarray, off: float) -> bool:
 
 
 def buffers(
-    program: refsim.Model, inputs: list[np.ndarray], executor: str
+    program: refsim.Model, inputs: list[np.ndarray], executor: str | Executor
 ) -> dict[tuple[int, int], PackedBuffer]:
     """Every packed int8 buffer of a run."""
     found = Kept()

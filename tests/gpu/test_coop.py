@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from module_cases import LINEAR_HEAD
 
 import refsim_gpu
+from refsim.cli import main
 from refsim.core.errors import DeviceError, ParameterError
 from refsim.exec.factory import executor_named
 from refsim.ops.base import coopmat
@@ -21,12 +20,11 @@ from refsim.ops.base.binding import bind
 from refsim.ops.base.coopmat import CoopRule, CoopTile, pack_weight, parts, plan, worthwhile
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.traits import MatrixProblem, XQuads
-from refsim_gpu.conformance import Count, cases, compare_calls, compare_model
+from refsim_gpu.conformance import Count, cases, compare_calls
 from refsim_gpu.coop import ALL, AUTO, EMULATED, OFF, Chosen, forced, policy, problem_of
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
-ROOT = Path(__file__).parents[2]
 INDEX = int(os.environ.get("REFSIM_DEVICE", "0"))
 RANDOM = int(os.environ.get("REFSIM_GPU_RANDOM", "12"))
 OPERATORS = [name for name, op in OPS.items() if op.matrix is not None]
@@ -66,14 +64,6 @@ def test_a_composite_is_taken_for_what_it_stands_for() -> None:
             assert call is not None and call.op.matrix is not None and problem.depth == 147
 
 
-@pytest.mark.parametrize("name", ["mixed_ops", "linear_head"])
-def test_every_buffer_of_a_model(executor: KomputeExecutor, name: str) -> None:
-    path = ROOT / "tests" / "data" / "models" / f"{name}.pte"
-    count = Count(name)
-    compare_model(executor, path, [np.load(path.with_suffix(".io.npz"))["in0"]], count)
-    assert count.compared and not count.failed, count.failed[0]
-
-
 def test_an_executor_says_which_kernel_it_takes(executor: KomputeExecutor) -> None:
     call = bind(OPS["q8ta_linear"].cases.bench).call
     kernel, *_ = executor.source(call).kernels
@@ -84,21 +74,12 @@ def test_an_executor_says_which_kernel_it_takes(executor: KomputeExecutor) -> No
 
 @pytest.mark.few(1)
 @pytest.mark.parametrize(("choice", "kernel"), [(EMULATED, "coop/linear."), (OFF, "q8ta_linear")])
-def test_inspect_names_it(choice: str, kernel: str, device: Device) -> None:
+def test_inspect_names_it(
+    choice: str, kernel: str, device: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
     """And the option reaches the process in which the executor lives."""
-    path = str(ROOT / "tests" / "data" / "models" / "linear_head.pte")
-    command = [
-        sys.executable,
-        "-m",
-        "refsim.cli",
-        "inspect",
-        path,
-        "-x",
-        f"gpu:{INDEX}@coop={choice}",
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, check=True, cwd=ROOT)
-    rows = json.loads(done.stdout)["delegates"][0]["operators"]
+    assert main(["inspect", str(LINEAR_HEAD), "-x", f"gpu:{INDEX}@coop={choice}", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["delegates"][0]["operators"]
     assert [row["kernels"].startswith(kernel) for row in rows] == [False, True, True, True, False]
 
 

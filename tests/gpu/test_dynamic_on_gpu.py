@@ -8,26 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from refsim.core.buffer import PackedBuffer
 from refsim.core.qmath import CANONICAL
 from refsim.exec.factory import executor_named
-from refsim.graph.interpreter import Kept
 from refsim.sweep.models import ModelRunner
 from refsim.sweep.plan import GRAPHS, Chunk, SweepVariant
 from refsim_gpu.executor import KomputeExecutor
+from refsim_gpu.run_memory import recorded
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "exec"))
 from recorded_shapes import NAMES, model, shapes
-
-
-def buffers(program, inputs, executor) -> dict[tuple[int, int], bytes]:
-    found = Kept()
-    program.run(inputs, executor, found)
-    return {
-        key: held.raw.tobytes()
-        for key, held in found.items()
-        if isinstance(held, PackedBuffer) and held.desc.is_int8
-    }
+from test_dynamic import buffers
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,16 +46,11 @@ def test_one_program_through_five_shapes_in_poisoned_memory(executor: KomputeExe
     parts = {part for session in sessions for part in session._constants.values()}
     assert parts == set(sessions[0]._constants.values())  # uploaded once
     for one in [*kept, *reversed(kept)]:
-        executor.device.run(_filled(executor, lane, 0x5A5A5A5A))
+        filled = [("fill", ((lane.memory, 0, lane.nbytes), 0x5A5A5A5A))]
+        executor.device.run(recorded(executor.device, filled, False))
         lane.owner = None
         assert ready.run(one.inputs)[0].tobytes() == need[one.number]
     assert pipelines == executor.device._pipelines
-
-
-def _filled(executor: KomputeExecutor, lane, word: int):
-    from refsim_gpu.run_memory import recorded
-
-    return recorded(executor.device, [("fill", ((lane.memory, 0, lane.nbytes), word))], False)
 
 
 def test_runs_of_several_shapes_in_flight(executor: KomputeExecutor) -> None:

@@ -59,17 +59,6 @@ def test_a_child_that_dies_is_one_error_and_the_next_call_runs(device: Device) -
         assert executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
 
 
-def test_a_graph_is_sent_again_to_a_new_child(device: Device) -> None:
-    model = load(MODELS / "linear_head.pte")
-    inputs = [np.load(MODELS / "linear_head.io.npz")["in0"]]
-    with isolated() as executor:
-        (first,) = model.run(inputs, executor)
-        assert executor._worker is not None
-        executor._worker.kill()
-        (again,) = model.run(inputs, executor)
-    assert np.array_equal(first, again)
-
-
 @pytest.mark.few(1)
 @pytest.mark.parametrize("name", ["models/mixed_ops", "zoo/conformer"])
 def test_several_runs_in_flight_in_the_child(device: Device, name: str) -> None:
@@ -98,7 +87,7 @@ def test_a_run_that_nobody_ends_is_dropped(device: Device) -> None:
         assert executor._dropped == []
 
 
-def test_a_run_in_flight_dies_with_its_child(device: Device) -> None:
+def test_a_run_in_flight_dies_with_its_child_and_its_graph_is_sent_again(device: Device) -> None:
     model = load(MODELS / "linear_head.pte")
     inputs = model.random_inputs(0)
     with isolated() as executor:

@@ -62,8 +62,15 @@ def done(executor: Watching) -> Callable[[str], Ran]:
 @pytest.mark.few(12)
 @pytest.mark.parametrize("op", OPS)
 def test_nothing_is_read_outside(done: Callable[[str], Ran], op: str) -> None:
-    found = done(op).outside
-    assert not found, found[0]
+    """And arrays that workgroups share are used to their end: some case needs all of their memory, no case more."""
+    found = done(op)
+    assert not found.outside, found.outside[0]
+    used: dict[tuple[str, str, int], int] = {}
+    for row in found.reached:
+        if row.name in SHARED and row.times:
+            key = (row.shader, row.name, row.there)
+            used[key] = max(used.get(key, 0), row.behind)
+    assert {key: key[2] - behind for key, behind in used.items()} == {key: SHARED[key[1]] for key in used}
 
 
 @pytest.mark.few(12)
@@ -72,18 +79,6 @@ def test_no_word_is_asked_for_more_often_than_is_written_down(done: Callable[[st
     """After a change on purpose: ``python tests/gpu/reads.py --write``."""
     written = [line for line in reads.FILE.read_text().splitlines() if line.startswith(f"{op} ")]
     assert done(op).lines == written
-
-
-@pytest.mark.few(12)
-@pytest.mark.parametrize("op", OPS)
-def test_shared_arrays_are_used_to_their_end(done: Callable[[str], Ran], op: str) -> None:
-    """Some case needs all of their memory, and no case more."""
-    used: dict[tuple[str, str, int], int] = {}
-    for row in done(op).reached:
-        if row.name in SHARED and row.times:
-            key = (row.shader, row.name, row.there)
-            used[key] = max(used.get(key, 0), row.behind)
-    assert {key: key[2] - behind for key, behind in used.items()} == {key: SHARED[key[1]] for key in used}
 
 
 @pytest.mark.few(3)

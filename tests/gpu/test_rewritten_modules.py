@@ -9,6 +9,7 @@ from spirv.glsl import BUILDS, compiled, validate
 from refsim.spirv.module import Module
 from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import Rewritten, for_kompute
+from refsim_gpu import spirv
 from refsim_gpu.kompute import Device
 
 GUARD = np.uint32(0x5A3CC3A5)
@@ -228,13 +229,8 @@ def test_a_stray_store_hits_a_guard(device: Device, at: int) -> None:
     assert np.flatnonzero(np.array(tensor.data()) != words).tolist() == [GUARD_WORDS + at]
 
 
-PLAIN = ("q8ta_relu", "q8ta_add", "q8ta_clone")
-
-
-def test_modules_without_images_are_left_alone() -> None:
-    from refsim_gpu import spirv
-
-    for name in PLAIN:
-        code = spirv.load(name)
-        made = for_kompute(Module.parse(code, name), spec_count=8)
-        assert made.code == code and not made.extent_ids
+@pytest.mark.parametrize("name", ["q8ta_relu", "q8ta_add", "q8ta_clone"])
+def test_modules_without_images_are_left_alone(name: str) -> None:
+    code = spirv.load(name)
+    made = for_kompute(Module.parse(code, name), spec_count=8)
+    assert made.code == code and not made.extent_ids

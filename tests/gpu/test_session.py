@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from exec.recorded import DATA
+from exec.recorded import DATA, files
 from exec.recorded import inputs as inputs_of
 
 from bench.networks import delegate
@@ -39,10 +39,6 @@ def seen(model, inputs, executor, wants) -> dict[tuple[int, int], bytes]:
     return found.raw()
 
 
-def files(folder: str) -> list[Path]:
-    return sorted((DATA / folder).glob("*.pte"))
-
-
 def check(
     model: Model, inputs: list[np.ndarray], executor: KomputeExecutor, *others: list[np.ndarray]
 ) -> None:
@@ -66,7 +62,7 @@ def test_every_buffer_whether_watched_or_not(executor: KomputeExecutor, path: Pa
 
 
 @pytest.mark.few(8)
-@pytest.mark.parametrize("path", [*files("zoo"), *files("networks")], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", files("zoo", "networks"), ids=lambda path: path.stem)
 def test_the_zoo_with_nodes_of_the_host_between(executor: KomputeExecutor, path: Path) -> None:
     check(load(path), inputs_of(path), executor)
 
