@@ -11,6 +11,8 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
+from wide import SQUARE, wide
+
 from refsim.core.rng import Rng
 from refsim.golden import rules
 from refsim.ops.base.case import Case
@@ -25,13 +27,12 @@ BY_LAYOUT = (
 )  # fmt: skip
 #: Tensors whose rows and channels end within a block: one with wide rows, one of many channels.
 SHAPES = (2, 22, 6, 150), (1, 102, 5, 38)
-#: Convolutions and linear layers that are drawn for each processor; calls of any other operator.
-MATRICES, OTHERS = 100, 5
+#: What is drawn for each processor, of each convolution and linear layer, and of any other operator.
+MATRICES, OTHERS = 15, 5
 MATRIX_LIKE = (GENERAL, WIDE, POINT, DEPTH, TRANSPOSED, "q8ta_linear", "linear_q8ta_q8csw_tiled")
-#: Routes that are asked for besides the one that is chosen, one for each convolution.
+#: Routes that are asked for besides the one that is chosen, one for each convolution; and a window for all of them.
 ROUTES = ("winograd4", "winograd2", "gemm", "gemm8", "amx")
-#: The most weights, and elements of an input.
-MOST_WEIGHTS, MOST_ELEMENTS = 150_000, 400_000
+PLAIN = {"kernel_size": (3, 3), "stride": (1, 1), "padding": (1, 1), "dilation": (1, 1)}
 
 
 def conv(op: str, x: tuple[int, int, int, int], out: int, kernel: int, stride: int = 1, **more: Any) -> Case:
@@ -99,72 +100,13 @@ def reshaped(case: Case, shape: tuple[int, ...]) -> Case:
 def drawn(seed: int) -> Iterator[tuple[Case, str]]:
     """Calls of drawn sizes, each with the route that it is forced to take; "" for the one that is chosen."""
     rng = Rng(seed)
-    for _ in range(MATRICES):
-        case = _matrix(rng)
-        yield case, ""
-        if case.op != DEPTH:
-            yield case, rng.choice(ROUTES)
+    for name in MATRIX_LIKE:
+        for number in range(MATRICES):
+            case = wide(name, 100 * seed + number)
+            case = case.changed(**PLAIN) if name in SQUARE and number % 2 else case
+            yield case, ""
+            if name != DEPTH:
+                yield case, rng.choice(ROUTES)
     for name, op in OPS.items():
-        for _ in range(OTHERS if op.family not in (Family.CONVOLUTION, Family.DEPTHWISE) else 0):
-            yield _other(rng, name), ""
-
-
-def _size(rng: Rng, most: int) -> int:
-    """Small sizes as often as large ones."""
-    return rng.integer(1, most >> rng.integer(0, most.bit_length() - 1))
-
-
-def _matrix(rng: Rng) -> Case:
-    op = rng.choice(MATRIX_LIKE)
-    while True:
-        channels, out = _size(rng, 300), _size(rng, 300)
-        shape = (_size(rng, 3), channels, _size(rng, 120), _size(rng, 160 if rng.chance(80) else 1500))
-        kernel, stride, dilation = (3, 3), (1, 1), (1, 1)
-        if rng.chance(50):
-            kernel = (rng.integer(1, 7), rng.integer(1, 7))
-            stride = (rng.integer(1, 3), rng.integer(1, 3))
-            dilation = (rng.integer(1, 3), rng.integer(1, 3)) if rng.chance(30) else (1, 1)
-        groups = rng.integer(2, 4) if rng.chance(15) and "conv2d" in op else 1
-        if groups > 1 or op in (WIDE, DEPTH):  # channels fill words
-            channels, out = (-(-size // (4 * groups)) * 4 * groups for size in (channels, out))
-        groups = channels if op == DEPTH else groups
-        shape = (shape[0], channels, *shape[2:])
-        window = {"kernel_size": kernel, "stride": stride, "dilation": dilation, "groups": groups}
-        case = _call(rng, op, shape, out, window)
-        taps = 1 if "linear" in op or op == POINT else prod(kernel)
-        fits = channels * out * taps // groups <= MOST_WEIGHTS and prod(shape) <= MOST_ELEMENTS
-        if fits and all(size > (k - 1) * d for size, k, d in zip(shape[2:], kernel, dilation, strict=True)):
-            return case
-
-
-def _call(rng: Rng, op: str, shape: tuple[int, int, int, int], out: int, window: dict[str, Any]) -> Case:
-    features = {"out_channels": out, "bias": rng.chance(70)}
-    if "conv2d" not in op:
-        params = dict(in_scale=0.02, in_zp=5)
-        if op == "q8ta_linear":
-            params |= dict(out_scale=0.03, out_zp=-9)
-        x = (max(1, shape[2] * shape[3] // 8), -(-shape[1] // 4) * 4)
-        layout = "4H4W" if op == "q8ta_linear" else "W"
-        return Case(op, params, {"x": (x, "4H4W")}, layout, features=features)
-    layout = "4W4C" if op == POINT else rng.choice(("4C", "4C1W", "4W4C"))
-    window = window | {"padding": tuple(rng.integer(0, size // 2) for size in window["kernel_size"])}
-    if op == POINT:
-        window |= dict.fromkeys(("kernel_size", "stride", "dilation"), (1, 1)) | {"padding": (0, 0)}
-    if op == TRANSPOSED:
-        window["dilation"] = (1, 1)
-    case = conv(op, shape, out, 1, layout=layout)
-    features = {} if op == DEPTH else features
-    out_layout = rng.choice(("4C", "4C1W", "4W4C"))
-    return replace(case, params={**case.params, **window}, out_layout=out_layout, features=features)
-
-
-def _other(rng: Rng, name: str) -> Case:
-    """A case of the corpus; where the layouts alone decide what runs, of another shape."""
-    op = OPS[name]
-    case = rules.case(name, rng.integer(0, rules.RULES[name].count - 1))
-    if op.family not in BY_LAYOUT:
-        return case
-    shape = (_size(rng, 3), _size(rng, 200), _size(rng, 40), _size(rng, 300))
-    while prod(shape) > MOST_ELEMENTS:
-        shape = (shape[0], shape[1] // 2, *shape[2:])
-    return reshaped(rules.case(name, rng.integer(0, len(op.layouts) - 1)), shape)
+        for number in range(OTHERS if op.family not in (Family.CONVOLUTION, Family.DEPTHWISE) else 0):
+            yield wide(name, 100 * seed + number), ""

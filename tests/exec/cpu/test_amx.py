@@ -11,7 +11,8 @@ from functools import partial
 import numpy as np
 import pytest
 from cases import GENERAL, conv
-from wide import check, wide
+from test_exact import ROUTED, routed
+from wide import check
 
 from refsim.cli.doctor import processor
 from refsim.core.rng import Rng
@@ -32,42 +33,17 @@ ROUTES = [
     "amx_emulated",
     pytest.param("amx", marks=pytest.mark.skipif(LACKING is not None, reason=str(LACKING))),
 ]
+THREADS = (1, 2, 3)
 RULE = next(rule for rule in routes.RULES if rule.route == "amx")
-OPERATORS = [name for name, op in OPS.items() if RULE.takes(op)]
-
-
-def executors(route: str) -> dict[int, NativeExecutor]:
-    return {threads: NativeExecutor(threads, {"*": route}) for threads in (1, 2, 3)}
-
-
-@pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("name", OPERATORS)
-def test_random(name: str, route: str) -> None:
-    for threads, executor in executors(route).items():
-        for number in range(8):
-            seed = 3000 * threads + number
-            case = wide(name, seed) if number % 2 else OPS[name].sample(Rng(seed))
-            assert check(case, executor) == route
 
 
 layer = partial(conv, GENERAL)
-#: What each of these is there for: a way to read pixels, to cut lines into tiles, or to write.
+#: What the cases of the corpus for routes, which test_exact.py runs on tiles too, have not: pixels read in place.
 CASES = {
     "in place, one block": layer((1, 64, 7, 7), 64, 1),
     "in place, several images, a cut panel": layer((3, 20, 5, 9), 72, 1),
     "in place, blocks of 512 and one pixel": layer((1, 8, 27, 19), 16, 1),
-    "K beyond a chunk": layer((1, 84, 6, 6), 36, 1),
-    "three channels": layer((1, 3, 31, 29), 40, 3, 2),
-    "lines of rows": layer((1, 32, 5, 56), 64, 3),
-    "one flat line": layer((2, 48, 7, 7), 96, 3),
-    "rows of fewer pixels than a tile": layer((1, 36, 30, 3), 64, 3),
-    "a stride": layer((1, 64, 21, 23), 64, 3, 2),
-    "a stride in one dim": layer((1, 24, 13, 31), 24, 3).changed(stride=(2, 1)),
-    "dilated": layer((1, 32, 17, 15), 32, 3, dilation=(1, 2)),
-    "groups": layer((1, 64, 12, 12), 64, 3, groups=2),
     "groups, in place": layer((2, 64, 5, 9), 64, 1, groups=2),
-    "through scratch to tiles of pixels": layer((1, 24, 13, 14), 40, 3, layout="4W4C"),
-    "through scratch to planes": layer((1, 24, 9, 17), 24, 1, layout="4C1W"),
     "relu at another zero point": layer((1, 16, 9, 9), 48, 3, activation="relu", out_zp=3),
 }
 
@@ -75,18 +51,19 @@ CASES = {
 @pytest.mark.parametrize("route", ROUTES)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_cases(case: Case, route: str) -> None:
-    for executor in executors(route).values():
-        assert check(case, executor) == route
+    for threads in THREADS:
+        assert check(case, NativeExecutor(threads, {"*": route})) == route
 
 
 def test_cases_reach_every_way() -> None:
     """Of one to three threads: shapes of tiles, ways to read a pixel, lines, blocks."""
     shapes: Counter[tuple[int, int]] = Counter()
     ways: Counter[str] = Counter()
-    for case in CASES.values():
-        problem = conv_problem(bind(case).call)
-        layout = TileSizes(problem)
-        for threads in (1, 2, 3):
+    calls = [bind(case).call for case in CASES.values()]
+    calls += [bound.call for op in ROUTED for bound in routed(op) if RULE.takes(bound.call.op)]
+    for call in calls:
+        layout = TileSizes(conv_problem(call))
+        for threads in THREADS:
             made = divide(layout, threads)
             shapes[made.shapes.a, made.shapes.b] += 1
             ways["in place" if layout.in_place else "packed"] += 1

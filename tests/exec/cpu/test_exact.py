@@ -99,7 +99,7 @@ def test_fast_routes_are_taken(name: str) -> None:
 
 #: Routes that may be asked for, and what a processor needs for them.
 FORCED = [
-    "winograd4", "winograd2", "gemm",
+    "winograd4", "winograd2", "gemm", "amx_emulated",
     pytest.param("gemm8", marks=pytest.mark.skipif(not cpu().isa.maddubs, reason=f"{cpu().isa.name}: no vpmaddubsw")),
 ]  # fmt: skip
 
