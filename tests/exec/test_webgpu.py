@@ -87,11 +87,6 @@ def test_the_bits_of_an_h200(cases: list[str]) -> None:
         assert bits(model(case, PROFILES["nvidia"]).run(arrays(case, "in"))) == bits(recorded), case
 
 
-def test_an_h200_fuses_some_additions() -> None:
-    apart = [n for n in RECORDED if (own := arrays(n, "h200")) and bits(own) != bits(arrays(n, "out"))]
-    assert len(RECORDED) == 168 and len(apart) >= 5
-
-
 @each(RECORDED)
 def test_what_loaded_has_no_error_and_what_is_misread_is_told(cases: list[str]) -> None:
     for case in cases:
@@ -111,12 +106,6 @@ def test_floats_beyond_int_are_noted_and_explained() -> None:
     assert first.operator == "q8ta_quantize" and first.alone and CLAMPED in first.why[0]
 
 
-def test_a_double_for_alpha_gives_the_bits_of_the_vulkan_runtime() -> None:
-    (x,) = arrays("wg_mobile", "in")
-    vulkan = built(read_pte(RECORDED["wg_mobile"]["wg_mobile.pte"], "wg_mobile"))
-    assert bits(vulkan.run([x])) == bits(arrays("wg_mobile.alpha", "out")) != bits(arrays("wg_mobile", "out"))
-
-
 @pytest.mark.parametrize("case", sorted(MISREAD))
 def test_a_mended_file_is_read_as_it_is_meant(case: str) -> None:
     data, rows = mended(RECORDED[case][f"{case}.pte"], case)
@@ -131,9 +120,12 @@ def test_a_mended_file_is_read_as_it_is_meant(case: str) -> None:
 
 
 def test_a_mended_file_gives_the_bits_of_one_with_doubles() -> None:
-    data, _ = mended(RECORDED["wg_mobile"]["wg_mobile.pte"], "wg_mobile")
+    """And so does the Vulkan runtime with the file as it is."""
+    file, inputs, need = RECORDED["wg_mobile"]["wg_mobile.pte"], arrays("wg_mobile", "in"), "wg_mobile.alpha"
+    data, _ = mended(file, "wg_mobile")
     found = built(read_pte(data, "wg_mobile"), Target(runtime=runtime("webgpu").behaviour))
-    assert bits(found.run(arrays("wg_mobile", "in"))) == bits(arrays("wg_mobile.alpha", "out"))
+    vulkan = built(read_pte(file, "wg_mobile"))
+    assert bits(found.run(inputs)) == bits(vulkan.run(inputs)) == bits(arrays(need, "out"))
 
 
 def test_buffers_are_flat() -> None:
@@ -248,26 +240,21 @@ def test_a_float_operator_is_resized() -> None:
     assert webgpu("symout").run(inputs)[0].shape == need.shape
 
 
-def test_rows_of_a_table_of_4_bits_are_as_in_torch() -> None:
-    tables = sorted((DATA / "ops").glob("embedding_q4gsw_*.pte"))
-    assert len(tables) >= 8
-    for file in tables:
-        with np.load(file.with_suffix("").with_suffix(".io.npz")) as held:
-            inputs, need = [held["in0"]], held["torch0"]
-        found = load(file, Target(runtime=runtime("webgpu").behaviour))
-        assert found.run(inputs)[0].tobytes() == need.tobytes(), file.name
-
-
-def test_products_of_weights_of_4_bits_are_as_near_to_torch_as_measured() -> None:
-    """The runtime's own outputs were not kept: single rows within 2.4e-7 of torch, several rows, in halves, 1e-3."""
-    tables = sorted((DATA / "ops").glob("linear_q4gsw_*.pte"))
+@pytest.mark.parametrize(
+    ("kind", "one_row", "rows"), [("embedding", (0, 0), (0, 0)), ("linear", (0, 2.4e-7), (1e-5, 1e-3))]
+)
+def test_weights_of_4_bits_are_as_near_to_torch_as_measured(
+    kind: str, one_row: tuple[float, float], rows: tuple[float, float]
+) -> None:
+    """The runtime's own outputs were not kept. It sums several rows in halves."""
+    tables = sorted((DATA / "ops").glob(f"{kind}_q4gsw_*.pte"))
     assert len(tables) >= 8
     for file in tables:
         with np.load(file.with_suffix("").with_suffix(".io.npz")) as held:
             x, need = held["in0"], held["torch0"]
         (out,) = load(file, Target(runtime=runtime("webgpu").behaviour)).run([x])
-        apart = np.abs(out - need).max()
-        assert apart < 2.4e-7 if x.size == x.shape[-1] else 1e-5 < apart < 1e-3, file.name
+        least, most = one_row if x.size == x.shape[-1] else rows
+        assert least <= np.abs(out - need).max() <= most, file.name
 
 
 def halves(x: np.ndarray, q: np.ndarray, scale: float) -> np.float32:

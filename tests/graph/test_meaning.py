@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from delegates import Builder, bisected, graph_of
+from delegates import INT32, Builder, bisected, graph_of
 
 import refsim
 from refsim.cli import main
@@ -134,10 +134,6 @@ def test_a_whole_bias_at_a_slice_of_a_layer(
 
 
 # --- values without dims ---
-
-
-#: int64 would be held as int32: a layout says nothing about it.
-INT32 = 3
 
 
 def scaled() -> bytes:
