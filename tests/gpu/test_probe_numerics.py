@@ -8,8 +8,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,51 +53,53 @@ def test_lavapipe_is_ieee(findings: MeasuredDevice) -> None:
 
 
 class Pretended(probe._Measure):
-    """Answers as a device with other numerics would."""
+    """Answers each operation on floats as a device with other numerics would."""
 
-    def __init__(self, answer) -> None:
+    def __init__(self, answer: Callable[..., Any]) -> None:
         self.random = np.random.default_rng(1)
         self.answer = answer
 
     def bits(self, operation, a, b=0.0, c=0.0):
-        a, b, c = np.broadcast_arrays(*map(np.float32, (a, b, c)))
-        return np.asarray(self.answer(a, b, c), np.float32).view(np.int32)
+        found = self.answer(operation, *np.broadcast_arrays(*map(np.float32, (a, b, c))))
+        return found if found.dtype == np.int32 else np.asarray(found, np.float32).view(np.int32)
 
 
-def flushed(x: np.ndarray) -> np.ndarray:
-    return np.where(np.abs(x) < probe.MIN_NORMAL, np.float32(0), x)
+def half_up(x: np.ndarray) -> np.ndarray:
+    return np.floor(x.astype(np.float64) + 0.5)
 
 
-def test_halves_are_told_apart() -> None:
-    def away(a, b, c):
-        return np.copysign(np.floor(np.abs(a.astype(np.float64)) + 0.5), a)
-
-    rules = {
-        "even": lambda a, b, c: np.rint(a),
-        "away": away,
-        "up": lambda a, b, c: np.copysign(np.floor(a.astype(np.float64) + 0.5), a),
-        # rounds 0.49999997 to 1
-        probe.MIXED: lambda a, b, c: np.floor(a + np.float32(0.5)),
-    }
-    for name, rule in rules.items():
-        assert probe.halves(Pretended(rule), "round") == name
+HALVES = {
+    "even": lambda _, a, b, c: np.rint(a),
+    "away": lambda _, a, b, c: np.copysign(half_up(np.abs(a)), a),
+    "up": lambda _, a, b, c: np.copysign(half_up(a), a),
+    probe.MIXED: lambda _, a, b, c: np.floor(a + np.float32(0.5)),  # rounds 0.49999997 to 1
+}
+ROUNDINGS = {
+    "fused": lambda _, a, b, c: fused(a, b, c),
+    "separate": lambda _, a, b, c: a * b + c,
+    probe.MIXED: lambda _, a, b, c: np.where(a > 0, fused(a, b, c), 0),
+}
 
 
-def test_fused_operations_are_told_apart() -> None:
-    assert probe.roundings(Pretended(fused), "fma") == "fused"
-    assert probe.roundings(Pretended(lambda a, b, c: a * b + c), "fma") == "separate"
-    assert (
-        probe.roundings(Pretended(lambda a, b, c: np.where(a > 0, fused(a, b, c), 0)), "fma") == probe.MIXED
-    )
+@pytest.mark.parametrize("name", HALVES)
+def test_halves_are_told_apart(name: str) -> None:
+    assert probe.halves(Pretended(HALVES[name]), "round") == name
+
+
+@pytest.mark.parametrize("name", ROUNDINGS)
+def test_fused_operations_are_told_apart(name: str) -> None:
+    assert probe.roundings(Pretended(ROUNDINGS[name]), "fma") == name
 
 
 def test_flushed_denormals_are_told_apart() -> None:
-    class Flushing(Pretended):
-        def bits(self, operation, a, b=0.0, c=0.0):
-            a, b, c = (flushed(x) for x in np.broadcast_arrays(*map(np.float32, (a, b, c))))
-            return flushed(a + b if operation == "add" else a * b + c).view(np.int32)
+    def flushed(x: np.ndarray) -> np.ndarray:
+        return np.where(np.abs(x) < probe.MIN_NORMAL, np.float32(0), x)
 
-    inputs, outputs = probe.denormals(Flushing(None))
+    def answer(operation: str, *given: np.ndarray) -> np.ndarray:
+        a, b, c = map(flushed, given)
+        return flushed(a + b if operation == "add" else a * b + c)
+
+    inputs, outputs = probe.denormals(Pretended(answer))
     assert set(inputs.values()) == set(outputs.values()) == {"flushed"}
 
 
@@ -103,14 +107,13 @@ def test_flushed_denormals_are_told_apart() -> None:
 def test_conversions_are_told_apart(name: str) -> None:
     low, high = -(2**31), 2**31 - 1
 
-    class Converting(Pretended):
-        def bits(self, operation, a, b=0.0, c=0.0):
-            inside = (a >= low) & (a < 2.0**31)
-            whole = np.where(inside, a, 0).astype(np.int32)
-            beyond = {"saturate": np.where(np.isnan(a), 0, np.where(a > 0, high, low)), "int_min": low}
-            return np.where(inside, whole, beyond.get(name, 7)).astype(np.int32)
+    def answer(_: str, a: np.ndarray, *others: np.ndarray) -> np.ndarray:
+        inside = (a >= low) & (a < 2.0**31)
+        whole = np.where(inside, a, 0).astype(np.int32)
+        beyond = {"saturate": np.where(np.isnan(a), 0, np.where(a > 0, high, low)), "int_min": low}
+        return np.where(inside, whole, beyond.get(name, 7)).astype(np.int32)
 
-    assert probe.conversion(Converting(None))[0] == name
+    assert probe.conversion(Pretended(answer))[0] == name
 
 
 def test_an_nvidia_like_device_has_that_profile(findings: MeasuredDevice) -> None:

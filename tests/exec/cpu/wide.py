@@ -1,7 +1,4 @@
-"""Random configurations large enough for several blocks, panels and tiles; the operators' own samples are small.
-
-python tests/exec/cpu/wide.py OP SEED [THREADS]   checks one of them.
-"""
+"""Random configurations large enough for several blocks, panels and tiles; the operators' own samples are small."""
 
 from __future__ import annotations
 
@@ -17,7 +14,6 @@ import numpy as np
 
 from refsim.bytediff import diff
 from refsim.core.layout import INT8_LAYOUTS
-from refsim.core.qmath import CANONICAL
 from refsim.core.rng import Rng
 from refsim.exec.cpu import EmulatedExecutor, NativeExecutor
 from refsim.ops.base.binding import bind
@@ -150,19 +146,9 @@ def check(case: Case, executor: NativeExecutor, target: Target | None = None, po
 
 def on_processor(name: str, code: str) -> str:
     """What code prints in a process of its own whose kernels are compiled for another processor, by LLVM's name."""
-    env = {
-        **os.environ,
-        "NUMBA_CPU_NAME": name,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "tests"))),
-    }
+    env = {**os.environ, "NUMBA_CPU_NAME": name, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
     env.pop("NUMBA_CPU_FEATURES", None)
     command = [sys.executable, "-c", f"import sys; sys.path.insert(0, 'tests/exec/cpu')\n{code}"]
     done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
-
-
-if __name__ == "__main__":
-    threads = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    case = wide(sys.argv[1], int(sys.argv[2]))
-    print(check(case, NativeExecutor(threads), Target(CANONICAL)), case)
