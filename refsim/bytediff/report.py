@@ -302,9 +302,8 @@ def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.nda
         if not ev.differing.any():
             found[name] = (ev.want == ev.got, Allowed(0, 0))
             continue
-        call = replace(ev.call, target=replace(ev.call.target, profile=profile))
         own = profile == ev.call.target.profile
-        right = (ev.right if own else cells(call.expected(ev.inputs))) == ev.got
+        right = (ev.right if own else cells(ev.call.under(profile).expected(ev.inputs))) == ev.got
         explained = int((right & ev.differing).sum())
         contradicted = int((~right & ~ev.differing & ev.compared).sum())
         found[name] = (right, Allowed(explained, contradicted))

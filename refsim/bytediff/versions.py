@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -107,18 +107,17 @@ def _judged(versions: Sequence[PackedBuffer], bound: BoundCase | None) -> tuple[
     call = bound.call
     compared = call.device_defined() if call.out.is_int8 else np.ones(call.out.words, bool)
     right = cells(call.expected(bound.inputs))
-    wrong = [int(((cells(buffer) != right) & compared).sum()) for buffer in versions]
-    allowed: list[list[str]] = [[] for _ in versions]
-    if any(wrong):
-        for name, profile in PROFILES.items():
-            target = replace(call.target, profile=profile)
-            want = cells(replace(call, target=target).expected(bound.inputs))
-            for buffer, names in zip(versions, allowed, strict=True):
-                if not ((cells(buffer) != want) & compared).any():
-                    names.append(name)
-    else:
-        allowed = [[call.target.profile.name] for _ in versions]
-    return tuple(Version(b, n, tuple(p)) for b, n, p in zip(versions, wrong, allowed, strict=True))
+
+    def wrong(buffer: PackedBuffer, wanted: np.ndarray) -> int:
+        return int(((cells(buffer) != wanted) & compared).sum())
+
+    under = {call.target.profile.name: right}
+    if any(wrong(buffer, right) for buffer in versions):
+        under = {name: cells(call.under(one).expected(bound.inputs)) for name, one in PROFILES.items()}
+    return tuple(
+        Version(buffer, wrong(buffer, right), tuple(name for name in under if not wrong(buffer, under[name])))
+        for buffer in versions
+    )
 
 
 def _flipped(base: PackedBuffer, versions: Sequence[PackedBuffer]) -> PackedBuffer:

@@ -161,8 +161,7 @@ def under(bound: BoundCase, name: str, recorded: Buffers, profile: Profile | Non
     """What a call gives under a profile, or any that is known, if that is what the device has; else None."""
     must = bound.call.device_defined()
     for one in PROFILES.values() if profile is None else (profile,):
-        call = replace(bound.call, target=replace(bound.call.target, profile=one))
-        expected = call.expected(bound.inputs)
+        expected = bound.call.under(one).expected(bound.inputs)
         if np.array_equal(recorded.beside(name, expected)[must], expected.raw[must]):
             return expected
     return None

@@ -20,7 +20,7 @@ from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
 from refsim.exec.executor import YOURS, Executor
 from refsim.formats.cases import Stored
-from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged, under
+from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged
 from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.flat.call import meant_flat
@@ -153,7 +153,7 @@ def run(
     """
     given = bound
     if profile is not None and profile != bound.call.target.profile:
-        bound = under(bound, profile)
+        bound = replace(bound, call=bound.call.under(profile))
         expected = bound.call.expected(bound.inputs)
     try:
         meant = asked_of(executor, bound)

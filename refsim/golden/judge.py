@@ -62,21 +62,17 @@ def judged(
     found = bound.call.defects if defects else ()
     valued = [row for row in found if row.values is not None]
     for row in (*found, *([together(valued)] if len(valued) > 1 else ())):
-        wrong = {name: defective(under(bound, profile), row, fill) for name, profile in allowed.items()}
+        cases = {name: replace(bound, call=bound.call.under(profile)) for name, profile in allowed.items()}
+        wrong = {name: defective(case, row, fill) for name, case in cases.items()}
         shown = tuple(name for name, one in wrong.items() if one is not None and _equal(*one, actual))
         if shown:
             return Judged(KNOWN_DEFECT, shown, row)
     return Judged(WRONG)
 
 
-def under(bound: BoundCase, profile: Profile) -> BoundCase:
-    """The same case with other numerics."""
-    return replace(bound, call=replace(bound.call, target=replace(bound.call.target, profile=profile)))
-
-
 def same(bound: BoundCase, actual: PackedBuffer, profile: Profile) -> bool:
     """Whether every byte that upstream's kernel defines is the definition's."""
-    call = under(bound, profile).call
+    call = bound.call.under(profile)
     return _equal(call.expected(bound.inputs), call.device_defined(), actual)
 
 

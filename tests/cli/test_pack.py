@@ -236,7 +236,7 @@ def stored(case: str) -> tuple[Stored, Call]:
 def test_a_case_lets_each_byte_be_judged_by_the_profiles(refsim) -> None:
     """A GPU that fuses its multiply-adds writes two other bytes, which its profile allows and others do not."""
     held, call = stored("q8ta_add/0105")
-    call = replace(call, target=replace(call.target, profile=PROFILES["nvidia"]))
+    call = call.under(PROFILES["nvidia"])
     call.expected(held.bound.inputs).raw.tofile("b.bin")
     pair = "diff a.bin b.bin --case q8ta_add/0105"
     found = refsim(f"{pair} --json").json["report"]

@@ -21,7 +21,6 @@ from refsim.formats.cases import contents, read_folder, write_folder
 from refsim.formats.pte.edit import single_delegate
 from refsim.formats.targets import distinct, named, targets
 from refsim.formats.vkgraph.edit import GraphEditor
-from refsim.golden.judge import under
 from refsim.golden.named import open_case
 from refsim.ops.base.target import Target
 
@@ -187,7 +186,7 @@ def test_diff_and_replay_allow_what_the_file_allows(saved: Path, tmp_path: Path,
     bound = open_case(CASE).bound
     right, other = tmp_path / "a.bin", tmp_path / "b.bin"
     right.write_bytes(bound.call.expected(bound.inputs).raw.tobytes())
-    other.write_bytes(under(bound, OWN).call.expected(bound.inputs).raw.tobytes())
+    other.write_bytes(bound.call.under(OWN).expected(bound.inputs).raw.tobytes())
     for pair in (("diff", right, other, "--case", CASE), ("replay", CASE, "--actual", other)):
         assert refsim(*pair).status == 1
         done = refsim(*pair, "--profile", saved, "--json")
@@ -233,11 +232,12 @@ def test_sweep_and_verify_follow_a_file(saved: Path, refsim) -> None:
 
 
 def test_a_case_keeps_a_profile_that_has_no_name_here(tmp_path: Path) -> None:
-    bound = under(open_case(CASE).bound, OWN)
+    bound = open_case(CASE).bound
+    bound = replace(bound, call=bound.call.under(OWN))
     expected = bound.call.expected(bound.inputs)
     stored = read_folder(write_folder(tmp_path / "case", contents(bound, expected)))
     assert stored.bound.call.target.profile == OWN and stored.expected == expected
-    named = json.loads(contents(under(bound, NVIDIA), expected)["case.json"])
+    named = json.loads(contents(replace(bound, call=bound.call.under(NVIDIA)), expected)["case.json"])
     assert named["profile"] == "nvidia"
 
 

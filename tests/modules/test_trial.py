@@ -182,7 +182,7 @@ def test_profiles() -> None:
     """Fused arithmetic is legal where the device may fuse, and wrong elsewhere."""
 
     def fused(bound: BoundCase, out: PackedBuffer) -> None:
-        out.raw[:] = judge.under(bound, NVIDIA).call.expected(bound.inputs).raw
+        out.raw[:] = bound.call.under(NVIDIA).expected(bound.inputs).raw
 
     def verdicts(profiles) -> set[str]:
         trial = ModuleTrial(Wrong(fused), profiles)

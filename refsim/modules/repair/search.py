@@ -29,7 +29,6 @@ from refsim.exec.executor import Tries
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
-from refsim.golden.judge import under
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code, Site
@@ -280,7 +279,7 @@ class Search:
     def _wanted(self, case: TellingCase) -> tuple[np.ndarray, ...]:
         """The bytes that are right for a case: under each of the numerics that the device may have."""
         profiles = (*self.trial.profiles, *self.trial.own.get(case.op, ()))
-        raws = [under(case.bound, one).call.expected(case.bound.inputs).raw for one in profiles]
+        raws = [case.bound.call.under(one).expected(case.bound.inputs).raw for one in profiles]
         return tuple({raw.tobytes(): raw for raw in (case.expected.raw, *raws)}.values())
 
     # --- edits ---------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -15,7 +15,7 @@ from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.launch import Launch, Triple
 from refsim.core.layout import Layout, layout
 from refsim.core.push import PushWords, SpecWords
-from refsim.core.qmath import inv_scale
+from refsim.core.qmath import Profile, inv_scale
 from refsim.core.resize import Resize
 from refsim.core.rng import Rng
 from refsim.core.tensor import TensorDesc
@@ -99,6 +99,10 @@ class Call:
             tile=tile,
             variant=variant,
         )
+
+    def under(self, profile: Profile) -> Call:
+        """The same call with other numerics."""
+        return replace(self, target=replace(self.target, profile=profile))
 
     def expected(self, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         """The output buffer by definition: `define` of the unpacked inputs, packed, with the declared padding."""
