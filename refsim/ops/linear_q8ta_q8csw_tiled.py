@@ -13,12 +13,12 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import as_f32, dot4, f32_bits
+from refsim.core.lanes import as_f32, f32_bits
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.ops.base import epilogue, float_linear, linear
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, products, tile_config
 from refsim.ops.base.spec import Call, KernelSpec
 
 
@@ -55,12 +55,11 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         h, plane = (first + step) % push[OUT + H], (first + step) // push[OUT + H]
         c, n = plane % push[OUT + C], plane // push[OUT + C]
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
-        for oc in range(4 * o4, min(4 * o4 + 4, push[OUT + W])):
-            acc = 0
-            for k4 in range(push[K4]):
-                acc += dot4(x_words[source + k4 * k_step], weight[k4 * all_out + oc])
+        acc = products((0, 0, 0, 0), push[K4], x_words, source, k_step, weight, 4 * o4, all_out)
+        for k in range(min(4, push[OUT + W] - 4 * o4)):
+            oc = 4 * o4 + k
             wsum, weight_scale, b = sums[oc], as_f32(scales[oc]), as_f32(bias[min(oc, bias.size - 1)])
-            real = epilogue.int_real(acc, wsum, in_zp, weight_scale, in_scale, b, flags)
+            real = epilogue.int_real(acc[k], wsum, in_zp, weight_scale, in_scale, b, flags)
             out[index.buf_idx(push, OUT, out_hash, oc, h, c, n)] = f32_bits(real)
 
 

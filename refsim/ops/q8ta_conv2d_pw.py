@@ -15,14 +15,13 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import add_dot4
 from refsim.core.layout import PACKED_4W4C, C, H, W
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.arg import Arrays
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.gemm import POSITIONS
+from refsim.ops.base.gemm import POSITIONS, products
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
 from refsim.ops.base.spec import Call
@@ -57,10 +56,8 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         w, row = (first + step) % push[OUT + W], (first + step) // push[OUT + W]
         h, n = row % push[OUT + H], row // push[OUT + H]
         oc4 = group * push[OC4] + word
-        acc = 0, 0, 0, 0
         source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)
-        for ic4 in range(push[IC4]):
-            acc = add_dot4(acc, x_words[source + ic4 * channel_step], weight, ic4 * all_oc + 4 * oc4)
+        acc = products((0, 0, 0, 0), push[IC4], x_words, source, channel_step, weight, 4 * oc4, all_oc)
         to = index.word_idx(push, OUT, out_hash, w, h, 4 * oc4, n)
         out[to] = epilogue.out_word(EPILOGUE, acc, 4 * oc4, push[OUT + C], push, IN_ZP, sums, scales, bias)
 

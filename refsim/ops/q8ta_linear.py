@@ -15,13 +15,12 @@ import numpy as np
 from refsim.core import index
 from refsim.core.errors import LayoutError, ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
-from refsim.core.lanes import add_dot4
 from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, tile_config
+from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, products, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, KernelSpec, Upstream
 
@@ -52,9 +51,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
         h, plane = (first + step) % push[OUT + H], (first + step) // push[OUT + H]
         c, n = plane % push[OUT + C], plane // push[OUT + C]
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
-        acc = 0, 0, 0, 0
-        for k4 in range(push[K4]):
-            acc = add_dot4(acc, x_words[source + k4 * k_step], weight, k4 * all_out + 4 * o4)
+        acc = products((0, 0, 0, 0), push[K4], x_words, source, k_step, weight, 4 * o4, all_out)
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(
             EPILOGUE, acc, 4 * o4, push[OUT + W], push, IN_ZP, sums, scales, bias
         )

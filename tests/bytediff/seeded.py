@@ -29,13 +29,12 @@ from refsim.ops import (
     q8ta_conv2d_pw,
     q8ta_dequantize,
     q8ta_im2col,
-    q8ta_linear,
     q8ta_linear_gemv,
     q8ta_pixel_shuffle,
     q8ta_quantize,
     q8ta_relu,
 )
-from refsim.ops.base import elementwise, epilogue, int4, row_range
+from refsim.ops.base import elementwise, epilogue, gemm, int4, row_range
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS, kernel_of
@@ -292,15 +291,17 @@ EDITS: tuple[Edit, ...] = (
     kernel("edge of the input", q8ta_conv2d_dw, "(ih < push[X + H])", "(ih <= push[X + H])"),
     kernel("edge of the input", q8ta_conv2d_dw, "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
     kernel("group ignored", q8ta_conv2d_general, "4 * group * push[IC4], n) if hit", "0, n) if hit"),
-    kernel("reduction too short", q8ta_conv2d_pw, "range(push[IC4])", "range(push[IC4] - 1)"),
-    kernel("reduction too short", q8ta_linear, "range(push[K4])", "range(push[K4] // 2 * 2)"),
+    kernel("reduction too short", q8ta_conv2d_pw, "push[IC4], x_words", "push[IC4] - 1, x_words"),
+    line("reduction too short", "q8ta_linear", gemm, "products", "words - stage)", "(words - stage) // 2 * 2)"),
+    line("words along K exchanged", "q8ta_linear", gemm, "products", "k4 = stage + k1", "k4 = k1"),
+    line("words along K exchanged", "q8ta_conv2d_pw", gemm, "products", "x_words[source + k4", "x_words[source + k1"),
     kernel("reduction too short", q8ta_linear_gemv, "range(push[K4])", "range(push[K4] - 1)"),
     line("lanes exchanged", "q8ta_linear", lanes, "dot4", "lane(a, 0) * lane(b, 0)", "lane(a, 1) * lane(b, 0)"),
     line("weights of other channels", "q8ta_linear", lanes, "add_dot4", "dot4(word, w0), acc[1]",
         "dot4(word, w1), acc[1]"),
     words("weights in another order", "q8ta_conv2d_dw", "weights stored with the taps backwards",
         weight=lambda held, _: held[::-1]),
-    kernel("input read at a neighbour", q8ta_linear, "source + k4 * k_step", "source + k4 * k_step + 1"),
+    line("input read at a neighbour", "q8ta_linear", gemm, "products", "k4 * k_step]", "k4 * k_step + 1]"),
     line("sums of 16 bits", "q8ta_linear", epilogue, "out_word", "total, wsum, weight_scale = acc[k]",
         "total, wsum, weight_scale = min(max(acc[k], -32768), 32767)"),
     line("unsigned lanes", "q8ta_linear", lanes, "dot4", "lane(a, 3) * lane(b, 3)",
@@ -318,6 +319,7 @@ EDITS: tuple[Edit, ...] = (
         weight_sums=lambda held, _: np.roll(held, -1)),
     line("channel constants misplaced", "q8ta_linear", epilogue, "out_word", "sums[oc + k]", "sums[oc + k + 1]"),
     words("bias left out", "q8ta_linear", "the bias left out", bias=_zeros),
+    line("bias left out", "linear_q8ta_q8csw", epilogue, "_scaled", "if flags & HAS_BIAS", "if False"),
     line("bias changed", "q8ta_linear", epilogue, "int_real", "weight_scale * in_scale, bias, flags)",
         "weight_scale * in_scale, bias * in_scale, flags)"),
     kernel("another tensor's quantization", q8ta_add, "push[B_ZP]", "push[A_ZP]"),

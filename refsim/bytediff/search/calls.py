@@ -150,6 +150,11 @@ def _ranges(node: ast.Call) -> Iterator[Alternative]:
     begin: ast.expr = first[0] if first else ast.Constant(0)
     one = ast.Constant(1)
     ends = [ast.BinOp(last, ast.Sub(), one), ast.BinOp(last, ast.Add(), one)]
+    if len(node.args) == 3:
+        step = node.args[2]
+        whole = ast.BinOp(last, ast.Sub(), ast.BinOp(last, ast.Mod(), step))
+        for start, end in ((step, last), (begin, whole), (begin, ast.BinOp(last, ast.Sub(), step))):
+            yield Alternative(ast.Call(node.func, [start, end, step], []), "loop")
     if len(node.args) <= 2:
         yield from (Alternative(ast.Call(node.func, [*first, end], []), "loop") for end in ends)
         yield Alternative(ast.Call(node.func, [ast.BinOp(begin, ast.Add(), one), last], []), "loop")

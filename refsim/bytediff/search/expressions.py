@@ -218,8 +218,11 @@ _DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for
 
 
 def local(site: KernelSite) -> Iterator[Alternative]:
-    """A variable: others that were set before and sound like it."""
+    """A variable: others that were set before and sound like it; a zero point that is one off."""
     node: ast.Name = site.node
+    if node.id == "zero":  # one of a row, which is no word of the launch
+        for op in (ast.Add(), ast.Sub()):
+            yield Alternative(ast.BinOp(node, op, ast.Constant(1)), "one off")
     if node.id == "bias" and any(argument.arg == "in_scale" for argument in site.tree.args.args):
         yield Alternative(times(node, ast.Name("in_scale", ast.Load())), "scaled bias", 1)
     found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
@@ -264,11 +267,19 @@ def index(site: KernelSite) -> Iterator[Alternative]:
         for op in (ast.Add(), ast.Sub())
     )
     base = ast.unparse(node.value)
+    if base == "push" and any(node is arg for arg in _passed(site.tree)):
+        yield Alternative(ast.BinOp(node, ast.Sub(), ast.Constant(1)), "short")
     if base == "acc":
         for held in ("edit_saturated16", "edit_wrapped16", "edit_half_sum"):
             yield Alternative(call(held, node), "total", 2)
     if base not in ("push", "spec", "meta"):
         yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
+
+
+@lru_cache(256)
+def _passed(tree: ast.FunctionDef) -> tuple[ast.expr, ...]:
+    """The arguments of all calls."""
+    return tuple(arg for node in ast.walk(tree) if isinstance(node, ast.Call) for arg in node.args)
 
 
 def statement(site: KernelSite) -> Iterator[Alternative]:

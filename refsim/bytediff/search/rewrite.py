@@ -12,7 +12,7 @@ from refsim.bytediff.search.site import Alternative
 #: A compiled copy gives up after so many steps of one loop.
 MOST_STEPS = 1 << 22
 #: Zeros behind each input: what reads outside of a buffer give on most devices.
-BEHIND = 4096
+BEHIND = 1 << 16
 
 
 class Numbered(Protocol):

@@ -52,9 +52,10 @@ LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "total", "compare", "condition", "constant", "operand", "name", "order", "call", "fused", "relu", "bound",
-    "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged", "values exchanged", "operator",
-    "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias", "squared", "statement",
+    "total", "short", "compare", "condition", "constant", "one off", "operand", "name", "order", "call", "fused",
+    "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
+    "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias",
+    "squared", "statement",
 )  # fmt: skip
 
 
@@ -141,9 +142,10 @@ class EditSearch:
             self.bench.choose(at)
         same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
         same.sort(key=lambda row: row.of_host)  # of lines that give the same, a kernel's is told first
-        if same:
-            yield from self._predicted(same[:1], tuple(same[1:]))
-            return
+        for number, row in enumerate(same, 1):  # an edit that fits a sample may fail on the whole buffer
+            if found := list(self._predicted([row], tuple(same[number:]))):
+                yield from found
+                return
         parts = [row for _, row in sorted(self.parts, key=lambda row: -row[0])]
         moved = [row for _, row in sorted(self.moved, key=lambda row: -row[0])]
         cheap = self.bench.cost <= PLAIN_STEPS

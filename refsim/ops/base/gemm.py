@@ -1,4 +1,4 @@
-"""The tiles of the matrix-like kernels: data, picked by the number of positions and channels.
+"""The tiles of the matrix-like kernels: data, picked by the number of positions and channels; and their sums.
 
 A workgroup computes local x * tile x positions by local y * tile y words of channels. Every row fulfils what
 `shaders/include/gemm.glsl` needs: a whole number of warps of 32, tile x a multiple of 4, at most 16 fetched
@@ -8,10 +8,30 @@ words of positions per invocation and stage.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from refsim.core.jit import jitable
+from refsim.core.lanes import add_dot4
 from refsim.core.launch import Triple
 
 POSITIONS = 4  # an invocation takes them four at a time
+STAGE = 8  # words of K that pass through shared memory together
+
+
+@jitable
+def products(
+    acc: Any, words: Any, x_words: Any, source: Any, k_step: Any, weight: Any, oc: Any, all_out: Any
+) -> Any:
+    """Four sums, the products of all ``words`` of K added to them stage by stage, as a workgroup fetches these.
+
+    The words of a position begin at ``source``, ``k_step`` apart. A row of weights has ``all_out`` words, one for each
+    output channel; the sums are those of ``oc`` and the next three.
+    """
+    for stage in range(0, words, STAGE):
+        for k1 in range(min(STAGE, words - stage)):
+            k4 = stage + k1
+            acc = add_dot4(acc, x_words[source + k4 * k_step], weight, k4 * all_out + oc)
+    return acc
 
 
 @dataclass(frozen=True)

@@ -186,9 +186,9 @@ MUTANTS: tuple[Mutant, ...] = (
         edit("refsim/exec/executor.py", "            buffers[step.output] = result.words\n",
              "            buffers[step.output] = result.words * 0 if step.output != \"out\" else result.words\n"),)),
     Mutant("cpu-S2-linear", "S2", "q8ta_linear", ("reduction too short",), (
-        edit(_OPS + "q8ta_linear.py", "for k4 in range(push[K4]):", "for k4 in range(push[K4] - 1):"),)),
+        edit(_OPS + "q8ta_linear.py", "products((0, 0, 0, 0), push[K4],", "products((0, 0, 0, 0), push[K4] - 1,"),)),
     Mutant("cpu-S2-pw", "S2", PW, ("reduction too short",), (
-        edit(_PW, "for ic4 in range(push[IC4]):", "for ic4 in range(push[IC4] - 1):"),)),
+        edit(_PW, "products((0, 0, 0, 0), push[IC4],", "products((0, 0, 0, 0), push[IC4] - 1,"),)),
     Mutant("cpu-S2-lane", "S2", "q8ta_linear_gemv", ("reduction too short",), (
         edit(_LANES, " + lane(a, 2) * lane(b, 2) + lane(a, 3) * lane(b, 3)", " + lane(a, 2) * lane(b, 2)"),)),
     Mutant("cpu-S3-pool", "S3", RELU, ("stale or foreign buffer",), (
