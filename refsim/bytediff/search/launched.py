@@ -31,6 +31,8 @@ _ZERO_POINT = re.compile("ZP$|ZERO")
 _COUNTS = (
     ("GROUP", "scale of another group"), ("LANES", "order of float sums"), ("K4|IC4|^K$", "reduction too short"),
 )  # fmt: skip
+#: So many words of a sum are often taken at once.
+VECTORS = (2, 4, 8, 16)
 _WINDOWS = (
     ("PADDING", "padding offset"),
     ("STRIDE|DILATION", "stride or dilation"),
@@ -69,10 +71,13 @@ def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
 
 
 def _where(steps: list[Step], rows: list[KernelSpec], number: int, edit: DeviceEdit) -> Iterator[DeviceEdit]:
-    """An edit of one dispatch, or of all that have the words that change, unless these are of a dispatch's tensors."""
+    """An edit of all dispatches that have the words, if these are the same and of no tensor; else of one."""
     tensors, name = tuple(f"{tensor}_" for tensor in _tensors(rows[number])), steps[number].launch.shader
-    sharing = [at for at, op in enumerate(rows) if edit.push.keys() <= set(op.push.names)]
-    if len(sharing) == 1 or any(word.startswith(tensors) for word in edit.push):
+    held = [dict(zip(op.push.names, step.push, strict=True)) for step, op in zip(steps, rows, strict=True)]
+    right = {word: held[number][word] for word in edit.push}
+    sharing = [at for at, words in enumerate(held) if right.keys() <= words.keys()]
+    differ = any(not right.items() <= held[at].items() for at in sharing)
+    if len(sharing) == 1 or differ or any(word.startswith(tensors) for word in edit.push):
         where = f" in {name}" if len(rows) > 1 else ""
         yield replace(edit, detail=edit.detail + where)
     else:
@@ -139,15 +144,12 @@ def _scale(name: str, held: Changes) -> Told:
 def _count(name: str, held: Changes) -> Told:
     old = held[name]
     found = next((found for pattern, found in _COUNTS if re.search(pattern, name)), "wrong count")
-    for other in dict.fromkeys((old - 1, old + 1, old // 2, 2 * old, 1, 8, 16)):
-        if other > 0 and (other in (old - 1, old + 1) or found != "reduction too short"):
-            word = other == old - 1 and found == "reduction too short"
-            what = (
-                "the last word of channels left out of the sum"
-                if word
-                else f"{name} is {other} instead of {old}"
-            )
-            yield found, what, {name: other}
+    others = {f"{name} is {n} instead of {old}": n for n in (old - 1, old + 1, old // 2, 2 * old, 1, 8, 16)}
+    if found == "reduction too short":
+        others = {"the last word of channels left out of the sum": old - 1}
+        others |= {f"words of the sum that fill no {size} left out": old // size * size for size in VECTORS}
+        others |= {f"{name} is {old + 1} instead of {old}": old + 1}
+    yield from ((found, what, {name: other}) for what, other in others.items() if other > 0)
 
 
 def _pair(name: str, held: Changes) -> Told:
