@@ -7,12 +7,11 @@ each of its operators. A feature marked ``everywhere`` must also occur for each 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from math import gcd, prod
 from typing import Annotated
 
-from refsim.core.meanings import CaseCount
 from refsim.golden.chain import ChainCase
 from refsim.golden.chain_rules import KINDS
 from refsim.ops.base.arg import Kind
@@ -306,68 +305,36 @@ FEATURES: tuple[Feature, ...] = (
     Feature("upscale 2", _param("upscale"), _param_is("upscale", 2)),
     Feature("upscale not 2", _param("upscale"), lambda case: case.params["upscale"] != 2),
 )
-Layouts = tuple[str, ...]
 
 
-def layouts(case: Case) -> Layouts:
+def layouts(case: Case) -> tuple[str, ...]:
     """Short names of a case's layouts, the output's last."""
     return (*(row for _, row in case.inputs.values()), case.out_layout)
 
 
 @dataclass(frozen=True)
-class CaseTable:
-    """How often each feature occurs, by operator and by operator and layouts."""
-
-    cases: Counter[tuple[str, Layouts]]
-    found: Counter[tuple[str, Layouts, str]]
-
-    def of_operator(self, op: str, feature: str) -> int:
-        return sum(self.found[op, names, feature] for names in combinations(op))
-
-    def holes(self) -> list[str]:
-        """Legal combinations of layouts, and features that apply, that do not occur."""
-        missing = []
-        for op in OPS:
-            for names in combinations(op):
-                where = f"{op} {' '.join(names[:-1])} -> {names[-1]}"
-                if not self.cases[op, names]:
-                    missing.append(f"{where}: no case")
-                    continue
-                for feature in FEATURES:
-                    if (
-                        feature.everywhere
-                        and feature.applies(OPS[op])
-                        and not self.found[op, names, feature.name]
-                    ):
-                        missing.append(f"{where}: {feature.name}")
-            for feature in FEATURES:
-                if feature.applies(OPS[op]) and not self.of_operator(op, feature.name):
-                    missing.append(f"{op}: {feature.name}")
-        return missing
-
-    def operators(self) -> dict[str, OperatorCoverage]:
-        """What there is of each operator."""
-        return {
-            op: OperatorCoverage(
-                sum(self.cases[op, names] for names in combinations(op)),
-                {" ".join(names): self.cases[op, names] for names in combinations(op)},
-                {f.name: self.of_operator(op, f.name) for f in FEATURES if f.applies(OPS[op])},
-            )
-            for op in OPS
-        }
-
-
-@dataclass(frozen=True)
 class OperatorCoverage:
-    """What the corpus has of an operator."""
+    """What the corpus has of an operator. ``found``: the pairs of layouts and a feature that some case has."""
 
-    cases: CaseCount
-    layouts: Annotated[Mapping[str, int], "Cases by layouts."]
-    features: Annotated[Mapping[str, int], "Cases by feature."]
+    op: str
+    layouts: Annotated[dict[str, int], "Cases by layouts."]
+    features: Annotated[dict[str, int], "Cases by feature."]
+    found: set[tuple[str, str]]
 
+    @property
+    def cases(self) -> Annotated[int, "How many cases."]:
+        return sum(self.layouts.values())
 
-def combinations(op: str) -> list[Layouts]:
-    return [tuple(map(str, rows)) for rows in OPS[op].layouts]
+    def holes(self) -> Iterator[str]:
+        """Legal combinations of layouts, and features that apply, that do not occur."""
+        everywhere = [row.name for row in FEATURES if row.everywhere and row.name in self.features]
+        for names, number in self.layouts.items():
+            inputs, _, out = names.rpartition(" ")
+            lacking = [name for name in everywhere if (names, name) not in self.found]
+            yield from (
+                f"{self.op} {inputs} -> {out}: {what}" for what in (lacking if number else ["no case"])
+            )
+        yield from (f"{self.op}: {name}" for name, number in self.features.items() if not number)
 
 
 def chains_by_kind(chains: Iterable[ChainCase]) -> dict[str, int]:
@@ -376,13 +343,23 @@ def chains_by_kind(chains: Iterable[ChainCase]) -> dict[str, int]:
     return {kind.name: found[kind.name] for kind in KINDS}
 
 
-def count(cases: Iterable[Case]) -> CaseTable:
-    """The table of these cases."""
-    table = CaseTable(Counter(), Counter())
+def count(cases: Iterable[Case]) -> dict[str, OperatorCoverage]:
+    """What there is of each operator; cases in layouts that it does not take do not count."""
+    features = {name: [row for row in FEATURES if row.applies(op)] for name, op in OPS.items()}
+    table = {
+        name: OperatorCoverage(
+            name,
+            {" ".join(map(str, rows)): 0 for rows in op.layouts},
+            {row.name: 0 for row in features[name]},
+            set(),
+        )
+        for name, op in OPS.items()
+    }
     for case in cases:
-        names = layouts(case)
-        table.cases[case.op, names] += 1
-        for feature in FEATURES:
-            if feature.applies(OPS[case.op]) and feature.has(case):
-                table.found[case.op, names, feature.name] += 1
+        row, names = table[case.op], " ".join(layouts(case))
+        if names in row.layouts:
+            shown = [feature.name for feature in features[case.op] if feature.has(case)]
+            row.layouts[names] += 1
+            row.features.update((name, row.features[name] + 1) for name in shown)
+            row.found.update((names, name) for name in shown)
     return table

@@ -93,7 +93,7 @@ def covered(corpus: Corpus) -> Coverage:
         table = counting.count(cases())
         taken = route_coverage.count(hard)
     chains = counting.chains_by_kind(entry.chain for entry in corpus.chains())
-    holes = [*table.holes(), *taken.holes()]
+    holes = [*(hole for row in table.values() for hole in row.holes()), *taken.holes()]
     holes += [f"{CHAINS}: {kind}: none" for kind, number in chains.items() if not number]
     stored = {op: len(corpus.stored_names(op)) for op in corpus.operators()}
-    return Coverage(table.operators(), chains, taken.by_isa(), holes, stored)
+    return Coverage(table, chains, taken.by_isa(), holes, stored)
