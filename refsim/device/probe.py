@@ -54,7 +54,10 @@ class ProbeProgram:
 
 @dataclass(frozen=True)
 class Answers:
-    """All answers of one device. `MIXED` and `MISSING` leave a question open."""
+    """All answers of one device.
+
+    `MIXED` and `MISSING` leave a question open.
+    """
 
     asks: tuple[Measurement, ...]
     by_question: Annotated[Mapping[str, str], "Question -> answer."]

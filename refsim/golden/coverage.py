@@ -314,7 +314,10 @@ def layouts(case: Case) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class OperatorCoverage:
-    """What the corpus has of an operator. ``found``: the pairs of layouts and a feature that some case has."""
+    """What the corpus has of an operator.
+
+    ``found``: the pairs of layouts and a feature that some case has.
+    """
 
     op: str
     layouts: Annotated[dict[str, int], "Cases by layouts."]
