@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,23 +39,16 @@ from .network import network
 
 Q = torch.ops.quantized_decomposed.quantize_per_tensor.default
 DQ = torch.ops.quantized_decomposed.dequantize_per_tensor.default
+DQ_CHANNEL = torch.ops.quantized_decomposed.dequantize_per_channel.default
 INT8 = (-128, 127, torch.int8)
 
 
 def program(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> FxProgram:
     """The decomposed program of a function of its inputs; with ``constants``, of a module with these buffers first."""
 
-    class Module(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            for name, value in constants.items():
-                self.register_buffer(name, value)
-
-        def forward(self, *inputs: Tensor) -> Any:
-            return function(self, *inputs) if constants else function(*inputs)
-
-    inputs = tuple(torch.randn(shape) for shape in shapes)
-    return decompose.run(torch.export.export(Module(), inputs))
+    forward = function if constants else lambda m, *inputs: function(*inputs)
+    parts = {name: partial(nn.Buffer, value) for name, value in constants.items()}
+    return decompose.run(torch.export.export(*network(forward, *shapes, **parts).made("small")))
 
 
 def names(given: FxProgram) -> list[str]:
@@ -133,7 +127,6 @@ def _views(x: Tensor) -> Tensor:
 
 
 ROUND = "quantized_decomposed.quantize_per_tensor quantized_decomposed.dequantize_per_tensor"
-LAYOUTS = "dim_order_ops._clone_dim_order dim_order_ops._to_dim_order_copy"
 #: Passes, a function, the shapes of its inputs and of its constants; the operators that are left.
 LEFT: dict[str, tuple[tuple[Any, ...], Any, tuple[tuple[int, ...], ...], dict[str, tuple[int, ...]], str]] = {
     "what kernels want": ((), _kept, ((1, 4, 3, 3),), {}, "pixel_shuffle hardswish upsample_nearest2d.vec"),
@@ -143,11 +136,16 @@ LEFT: dict[str, tuple[tuple[Any, ...], Any, tuple[tuple[int, ...], ...], dict[st
     "of another scale": ((remove_noops,), _again((0.25, 3)), ((2, 3),), {}, f"relu {ROUND} {ROUND}"),
     "layouts": (
         (dim_order,), lambda x: x.clone(memory_format=torch.channels_last).to(torch.float16), ((1, 2, 3, 4),), {},
-        LAYOUTS,
+        "dim_order_ops._clone_dim_order dim_order_ops._to_dim_order_copy",
     ),
     "redundant": (
         (functional, dim_order, remove_redundant), _clones, ((2, 3),), {},
         "relu dim_order_ops._to_dim_order_copy expand_copy",
+    ),
+    # a convolution packs its constants by itself
+    "a constant that two read": (
+        (insert_prepack,), lambda m, x: (nn.functional.conv2d(x, m.w) + m.c) * m.c, ((1, 2, 4, 4),),
+        {"w": (3, 2, 1, 1), "c": (3, 1, 1)}, "et_vk.prepack convolution add.Tensor mul.Tensor",
     ),
     "a primary argument": (
         (insert_prepack,), lambda m, x: torch.mm(m.a, x), ((4, 3),), {"a": (2, 4)}, "et_vk.prepack mm"
@@ -158,8 +156,7 @@ LEFT: dict[str, tuple[tuple[Any, ...], Any, tuple[tuple[int, ...], ...], dict[st
         ((2, 2, 3),), {}, "view_copy abs sqrt",
     ),
     "views that others read": (
-        (functional, fuse_views), _views,
-        ((2, 2, 3),), {}, "view_copy abs view_copy view_copy add.Tensor",
+        (functional, fuse_views), _views, ((2, 2, 3),), {}, "view_copy abs view_copy view_copy add.Tensor",
     ),
 }  # fmt: skip
 
@@ -190,18 +187,13 @@ def test_decompose_refuses_a_program_with_state() -> None:
 
 @pytest.mark.parametrize(
     ("function", "value"),
-    [
-        (lambda x: x + 1.5, torch.tensor(1.5)),
-        (lambda x: x * -2, torch.tensor(-2)),
-        (lambda x: x.int() + 3, torch.tensor(3)),
-    ],
+    [(lambda x: x + 1.5, 1.5), (lambda x: x * -2, -2), (lambda x: x.int() + 3, 3)],
 )
-def test_scalars(function: Any, value: Tensor) -> None:
+def test_scalars(function: Any, value: float) -> None:
     after = scalars(program(function, (2, 3)))
     (constant,) = after.constants.values()
-    assert constant.dtype == value.dtype and torch.equal(constant, value)
-    last = list(after.calls())[-1]
-    assert last.args[1].name in after.constants
+    assert constant.dtype == torch.tensor(value).dtype and torch.equal(constant, torch.tensor(value))
+    assert list(after.calls())[-1].args[1].name in after.constants
 
 
 @pytest.mark.parametrize(
@@ -270,10 +262,7 @@ def test_squeeze_inputs(shape: tuple[int, ...], short: list[int] | None) -> None
     assert [list(node.args[1]) for node in views] == ([] if short is None else [short, list(shape)])
     x = torch.randn(shape)
     assert torch.equal(values(after, x)[0], torch.nn.functional.gelu(x) + 1)
-    assert all(
-        shape_of(node) == tuple(value.shape)
-        for node, value in zip(after.outputs(), values(after, x), strict=True)
-    )
+    assert [shape_of(node) for node in after.outputs()] == [tuple(value.shape) for value in values(after, x)]
 
 
 def test_promote() -> None:
@@ -295,12 +284,10 @@ def test_promote() -> None:
     ],
 )
 def test_clamp(activation: Any, bounds: tuple[float, float]) -> None:
-    after = fuse_clamp(
-        program(
-            lambda m, x: activation(nn.functional.conv2d(x, m.w)), (1, 2, 4, 4), w=torch.randn(3, 2, 3, 3)
-        )
-    )
-    (node,) = after.calls()
+    def f(m: Any, x: Tensor) -> Tensor:
+        return activation(nn.functional.conv2d(x, m.w))
+
+    (node,) = fuse_clamp(program(f, (1, 2, 4, 4), w=torch.randn(3, 2, 3, 3))).calls()
     assert target_name(node) == "et_vk.conv_with_clamp.default"
     assert node.args[-2:] == bounds and len(node.args) == 11 and shape_of(node) == (1, 3, 2, 2)
 
@@ -311,9 +298,7 @@ def test_fold_constants() -> None:
     weight = torch.tensor([[2, 4, 6], [8, 12, 16]], dtype=torch.int8)
 
     def f(m: Any, x: Tensor) -> Tensor:
-        w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
-            m.w, m.s, m.z, 0, -127, 127, torch.int8
-        )
+        w = DQ_CHANNEL(m.w, m.s, m.z, 0, -127, 127, torch.int8)
         return torch.ops.aten.linear.default(x * m.s.sum(), w, m.s + 1)
 
     after = fold_constants(linear(prepared(f, (3, 3), w=weight, s=scale, z=zero))).clean()
@@ -356,9 +341,7 @@ def test_weight_only(low: int, zero: int, axis: int, fused: bool) -> None:
     constants |= {"z": torch.full((4,), zero), "bias": torch.randn(4)}
 
     def f(m: Any, x: Tensor) -> Tensor:
-        w = torch.ops.quantized_decomposed.dequantize_per_channel.default(
-            m.w, m.s, m.z, axis, -128, 127, torch.int8
-        )
+        w = DQ_CHANNEL(m.w, m.s, m.z, axis, -128, 127, torch.int8)
         return torch.nn.functional.linear(x, w, m.bias)
 
     before = linear(prepared(f, (3, 4), **constants))

@@ -167,9 +167,6 @@ def test_rows_are_those_of_the_last_dim_but_one(shape: tuple[int, ...], name: st
     assert found == f"et_vk.q8ta_{name}.default"
 
 
-# --- elementwise ---
-
-
 # --- linears with a float output ---
 
 HEADS: list[tuple[str, Any, int, tuple[int, ...]]] = [
