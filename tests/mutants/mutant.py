@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from hashlib import sha256
+from typing import Any
 
 from mutants.bugs import CPU, GPU, LOWERING
 
@@ -57,3 +59,22 @@ class Mutant:
 
 def edit(file: str, anchor: str, replacement: str) -> Edit:
     return Edit(file, anchor, replacement)
+
+
+def seeded(prefix: str, executor: str, stage: str = CASES) -> Callable[..., Mutant]:
+    """What makes mutants that run on an executor: of an id behind the prefix, a kind, a subject, causes and edits."""
+
+    def make(
+        id: str,
+        bug: str,
+        subject: str,
+        causes: str | tuple[str, ...],
+        *edits: tuple[str, str, str],
+        **more: Any,
+    ) -> Mutant:
+        named = (causes,) if isinstance(causes, str) else causes
+        return Mutant(
+            f"{prefix}-{id}", bug, subject, named, tuple(edit(*row) for row in edits), executor, stage, **more
+        )
+
+    return make

@@ -119,33 +119,39 @@ def test_a_region_counts_if_it_says_where_the_error_is() -> None:
     assert naming.region(change, [report(lambda raw: raw.__setitem__(slice(0, 4), 9))]) == ""
 
 
-def test_an_error_names_the_function_that_it_came_from() -> None:
-    change = Change("refsim/ops/x.py", "in_zp", 0, 5, "out_zp", "index", "kernel", "acc - in_zp")
-    outer = [("refsim/exec/emulated.py", "run"), ("refsim/ops/x.py", "kernel")]
-    assert naming.place(change, outer) == "refsim/ops/x.py: kernel"
-    assert naming.place(change, [*outer, *[("refsim/core/index.py", "buf_idx")] * 3]) == ""
+KERNEL = [("refsim/exec/emulated.py", "run"), ("refsim/ops/x.py", "kernel")]
+DEEPER = [("refsim/core/index.py", "buf_idx")] * 3
+LOWER = [("refsim/exec/cpu/gemm/prepack.py", "lower"), ("refsim/exec/cpu/ir.py", "loop")]
+PREPARED = "while x was prepared for the native route gemm"
+WRITTEN = (
+    "RuntimeError: Invalid user of intrinsic instruction! | `%v3 = call i16 @f()` was written by "
+    "refsim/exec/cpu/narrow.py: narrow, called by refsim/exec/cpu/epilogue.py: narrowed | while the native kernel"
+)
+LOST = "DeviceError: q8ta_add: Kompute failed; got vkWaitForFences failed: VkResult -4 (the device was lost), need"
 
 
-def test_an_error_in_preparing_a_kernel_names_its_sources() -> None:
-    def prepared(file: str, notes: str = "while x was prepared for the native route gemm") -> str:
-        change = Change(file, "in_zp", 0, 5, "out_zp", "index", "tiles", "acc - in_zp")
-        return naming.prepared(change, notes, [*outer, ("refsim/exec/cpu/ir.py", "loop")])
-
-    outer = [("refsim/exec/cpu/routes.py", "jobs"), ("refsim/exec/cpu/gemm/prepack.py", "lower")]
-    assert prepared("refsim/exec/cpu/gemm/kernel.py") == "preparing refsim/exec/cpu/gemm/prepack.py"
-    assert prepared("refsim/exec/cpu/gemm/kernel.py", "ValueError") == ""
-    assert prepared("refsim/exec/cpu/winograd/kernel.py") == prepared("refsim/exec/cpu/ir.py") == ""
-
-
-def test_what_llvm_refuses_names_who_wrote_it() -> None:
-    said = (
-        "RuntimeError: Invalid user of intrinsic instruction! | `%v3 = call i16 @f()` was written by "
-        "refsim/exec/cpu/narrow.py: narrow, called by refsim/exec/cpu/epilogue.py: narrowed | while the native kernel"
-    )
-    change = replace(changed("refsim/exec/cpu/epilogue.py"), scope="Requant.narrowed")
-    assert naming.error(change, said, []) == "refsim/exec/cpu/epilogue.py: narrowed"
-    assert not naming.error(replace(change, scope="Requant.wide"), said, [])
-    assert not naming.error(change, said.replace("was written by", "is near"), [])
+@pytest.mark.parametrize(
+    ("file", "scope", "said", "frames", "found"),
+    [
+        ("refsim/ops/x.py", "kernel", "", KERNEL, "refsim/ops/x.py: kernel"),
+        ("refsim/ops/x.py", "kernel", "", KERNEL + DEEPER, ""),
+        ("refsim/exec/cpu/gemm/kernel.py", "tiles", PREPARED, LOWER, "preparing refsim/exec/cpu/gemm/prepack.py"),
+        ("refsim/exec/cpu/gemm/kernel.py", "tiles", "ValueError", LOWER, ""),
+        ("refsim/exec/cpu/winograd/kernel.py", "tiles", PREPARED, LOWER, ""),
+        ("refsim/exec/cpu/ir.py", "tiles", PREPARED, LOWER, ""),
+        ("refsim/exec/cpu/epilogue.py", "Requant.narrowed", WRITTEN, [], "refsim/exec/cpu/epilogue.py: narrowed"),
+        ("refsim/exec/cpu/epilogue.py", "Requant.wide", WRITTEN, [], ""),
+        ("refsim/exec/cpu/epilogue.py", "Requant.narrowed", WRITTEN.replace("was written by", "is near"), [], ""),
+        ("shaders/q8ta_add.comp", "main", LOST, [], "device lost in q8ta_add"),
+        ("shaders/q8ta_relu.comp", "main", LOST, [], ""),
+        ("shaders/q8ta_add.comp", "main", "DeviceError: q8ta_add: no such device", [], ""),
+    ],
+)  # fmt: skip
+def test_an_error_names_what_it_came_from(
+    file: str, scope: str, said: str, frames: list[tuple[str, str]], found: str
+) -> None:
+    """A function, the sources of a kernel that was prepared, who wrote what LLVM refuses, a shader."""
+    assert naming.error(replace(changed(file), scope=scope), said, frames) == found
 
 
 def test_the_frames_of_what_an_error_came_of_are_the_innermost() -> None:
@@ -183,12 +189,8 @@ def test_an_error_in_choosing_a_route_names_its_sources() -> None:
     assert not naming.prepared(changed("refsim/exec/cpu/gemm/prepack.py"), f"ValueError: x | {note}", frames)
 
 
-def test_several_threads_and_lost_devices() -> None:
+def test_what_several_threads_alone_get_wrong_is_of_what_they_run() -> None:
     said = f"no end: Current thread | {naming.ALONE}"
     assert naming.together(changed("refsim/exec/cpu/wake.py"), said)
     assert not naming.together(changed("refsim/exec/cpu/wake.py"), "no end: Current thread")
     assert not naming.together(changed("refsim/exec/cpu/gemm/kernel.py"), said)
-    lost = "DeviceError: q8ta_add: Kompute failed; got vkWaitForFences failed: VkResult -4 (the device was lost), need"
-    assert naming.shader(changed("shaders/q8ta_add.comp"), lost)
-    assert not naming.shader(changed("shaders/q8ta_relu.comp"), lost)
-    assert not naming.shader(changed("shaders/q8ta_add.comp"), "DeviceError: q8ta_add: no such device")

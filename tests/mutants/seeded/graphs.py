@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import MODEL, NETWORK, Mutant, edit
+from mutants.mutant import MODEL, NETWORK, Mutant, seeded
 
 _SESSION, _MEMORY, _PLAN, _LIVES, _GRAPH = (
     "gpu/session.py",
@@ -18,20 +18,8 @@ _LINEAR, _ADD, _MATCH = _PATTERNS + "linear.py", _PATTERNS + "add.py", _PATTERNS
 _STALE = "stale or foreign buffer"
 
 
-def model(
-    id: str,
-    bug: str,
-    executor: str,
-    causes: tuple[str, ...],
-    *edits: tuple[str, str, str],
-    name: str = "mixed_ops",
-) -> Mutant:
-    return Mutant(id, bug, name, causes, tuple(edit(*row) for row in edits), executor, MODEL)
-
-
-def network(id: str, bug: str, name: str, causes: tuple[str, ...], *edits: tuple[str, str, str]) -> Mutant:
-    return Mutant(f"lower-{id}", bug, name, causes, tuple(edit(*row) for row in edits), "cpu", NETWORK)
-
+MIXED = "mixed_ops"
+network, cpu, gpu = seeded("lower", "cpu", NETWORK), seeded("cpu", "cpu", MODEL), seeded("gpu", "gpu", MODEL)
 
 _COUNTED = (
     _GRAPH,
@@ -54,21 +42,21 @@ MUTANTS: tuple[Mutant, ...] = (
     network("G5-add", "G5", "AddRelu", ("relu dropped or added",), (_ADD, "return zp == INT8_RANGE[0]", "return True")),
     network("G6-gemv", "G6", "ChainedGemvs", ("without an implementation", "nothing computes this operator"), (_MATCH, "return Operator(spec.serialized,", "return Operator(spec.serialized.replace(\"gemv\", \"gemv_relu\"),")),
     # --- reading graphs -------------------------------------------------------------------------------------
-    model("cpu-G4-read", "G4", "cpu", ("output: not an int8",), _COUNTED),
-    model("gpu-G4-read", "G4", "gpu", ("output: not an int8",), _COUNTED),
+    cpu("G4-read", "G4", MIXED, ("output: not an int8",), _COUNTED),
+    gpu("G4-read", "G4", MIXED, ("output: not an int8",), _COUNTED),
     # --- the plan of the native executor ------------------------------------------------------------------------
-    model("cpu-S3-last", "S3", "cpu", (_STALE,), (_LIVES, "            last[value] = number\n", "            last.setdefault(value, number)\n")),
-    model("cpu-S3-inplace", "S3", "cpu", (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
-    model("cpu-S1-plan", "S1", "cpu", (_STALE,), (_PLAN, "[job for step in steps for job in step.jobs], threads, addresses", "[job for step in (*steps[1:], steps[0]) for job in step.jobs], threads, addresses")),
+    cpu("S3-last", "S3", MIXED, (_STALE,), (_LIVES, "            last[value] = number\n", "            last.setdefault(value, number)\n")),
+    cpu("S3-inplace", "S3", MIXED, (_STALE,), (_LIVES, "self.first <= other.last and other.first <= self.last", "self.first < other.last and other.first < self.last")),
+    cpu("S1-plan", "S1", MIXED, (_STALE,), (_PLAN, "[job for step in steps for job in step.jobs], threads, addresses", "[job for step in (*steps[1:], steps[0]) for job in step.jobs], threads, addresses")),
     # --- the recorded sequence of the device's executor ---------------------------------------------------
-    model("gpu-S1-download", "S1", "gpu", (_STALE, "nothing written"), (_MEMORY, "order.add((\"copy\", (block, self._down, down[value])), [block], [])", "order.operations.insert(2, (\"copy\", (block, self._down, down[value])))")),
-    model("gpu-S1-dispatch", "S1", "gpu", (_STALE,),
+    gpu("S1-download", "S1", MIXED, (_STALE, "nothing written"), (_MEMORY, "order.add((\"copy\", (block, self._down, down[value])), [block], [])", "order.operations.insert(2, (\"copy\", (block, self._down, down[value])))")),
+    gpu("S1-dispatch", "S1", MIXED, (_STALE,),
         (_MEMORY, "return order.add((\"dispatch\", arguments), inputs, [output])", "order.operations.insert(max(0, len(order.operations) - 2), (\"dispatch\", arguments))\n        return 0")),
-    model("gpu-S1-upload", "S1", "gpu", (_STALE,),
+    gpu("S1-upload", "S1", MIXED, (_STALE,),
         (_MEMORY, "order.add((\"copy\", (source, self._memory, inner)), [source], [target])", "self.__dict__.setdefault(\"late\", []).append((\"copy\", (source, self._memory, inner)))"),
         (_MEMORY, "self._turns.append((order.operations, steps))", "self._turns.append((order.operations + self.__dict__.pop(\"late\", []), steps))")),
-    model("gpu-S3-pool", "S3", "gpu", (_STALE, "wrote before the buffer"), (_MEMORY, "Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name])", "Lifetime(first[name], first[name])")),
-    model("gpu-S3-upload", "S3", "gpu", (_STALE,), (_SESSION, "            if value in memory.writes:\n", "            again, memory.__dict__[\"ran\"] = memory.__dict__.get(\"ran\", False), True\n            if value in memory.writes and not again:\n")),
-    model("gpu-I5-constants", "I5", "gpu", ("stale constant",), (_MEMORY, "constants[name] = known[digests[name]] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
+    gpu("S3-pool", "S3", MIXED, (_STALE, "wrote before the buffer"), (_MEMORY, "Lifetime(-1, len(jobs)) if name in own else Lifetime(first[name], last[name])", "Lifetime(first[name], first[name])")),
+    gpu("S3-upload", "S3", MIXED, (_STALE,), (_SESSION, "            if value in memory.writes:\n", "            again, memory.__dict__[\"ran\"] = memory.__dict__.get(\"ran\", False), True\n            if value in memory.writes and not again:\n")),
+    gpu("I5-constants", "I5", MIXED, ("stale constant",), (_MEMORY, "constants[name] = known[digests[name]] = (memory, at, held.nbytes)\n", "constants[name] = constants.setdefault((held.nbytes, str(name)[-9:]), (memory, at, held.nbytes))\n")),
 )
 # fmt: on

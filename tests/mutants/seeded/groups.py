@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant, edit
+from mutants.mutant import Mutant
+from mutants.seeded.emulated import cpu
 from mutants.seeded.native import native
 from mutants.seeded.shaders import gpu
 
@@ -18,18 +19,18 @@ _NIBBLES, _SCALES = "nibbles read wrong", "scale of another group"
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (
     # --- emulated kernels, and what is prepacked for them ------------------------------------------------
-    Mutant("cpu-Q1-order", "Q1", ROWS, (_NIBBLES,), (
-        edit(f"{_OPS}{ROWS}.py", "int4.HALVES.words(int4.unpacked(value))", "int4.HALVES.words(int4.unpacked(value << 4 | value >> 4))"),)),
-    Mutant("cpu-Q1-eight", "Q1", TABLE, (_NIBBLES,), (
-        edit(_OPS + "base/int4.py", "return ((word >> shift) & 15) - 8", "return (word >> shift) & 15"),)),
-    Mutant("cpu-Q2-linear", "Q2", LINEAR, (_SCALES,), (
-        edit(f"{_OPS}{LINEAR}.py", "scales[k4 // push[GROUP4] * columns + n]", "scales[(k4 // push[GROUP4] + 1) % (push[K4] // push[GROUP4]) * columns + n]"),)),
-    Mutant("cpu-N3-rows", "N3", ROWS, ("zero point of rows",), (
-        edit(f"{_OPS}{ROWS}.py", "acc -= zero * sums[", "acc -= 2 * zero * sums["),)),
-    Mutant("cpu-S2-tree", "S2", LINEAR, ("reduction too short",), (
-        edit(f"{_OPS}{LINEAR}.py", "for t in range(half):", "for t in range(half - (2 * half == lanes)):"),)),
-    Mutant("cpu-S2-range", "S2", RANGE, ("range of rows",), (
-        edit(_OPS + "base/row_range.py", "range(row * k, row * k + k):", "range(row * k, row * k + k // 4 * 4):"),)),
+    cpu("Q1-order", "Q1", ROWS, (_NIBBLES,),
+        (f"{_OPS}{ROWS}.py", "int4.HALVES.words(int4.unpacked(value))", "int4.HALVES.words(int4.unpacked(value << 4 | value >> 4))")),
+    cpu("Q1-eight", "Q1", TABLE, (_NIBBLES,),
+        (_OPS + "base/int4.py", "return ((word >> shift) & 15) - 8", "return (word >> shift) & 15")),
+    cpu("Q2-linear", "Q2", LINEAR, (_SCALES,),
+        (f"{_OPS}{LINEAR}.py", "scales[k4 // push[GROUP4] * columns + n]", "scales[(k4 // push[GROUP4] + 1) % (push[K4] // push[GROUP4]) * columns + n]")),
+    cpu("N3-rows", "N3", ROWS, ("zero point of rows",),
+        (f"{_OPS}{ROWS}.py", "acc -= zero * sums[", "acc -= 2 * zero * sums[")),
+    cpu("S2-tree", "S2", LINEAR, ("reduction too short",),
+        (f"{_OPS}{LINEAR}.py", "for t in range(half):", "for t in range(half - (2 * half == lanes)):")),
+    cpu("S2-range", "S2", RANGE, ("range of rows",),
+        (_OPS + "base/row_range.py", "range(row * k, row * k + k):", "range(row * k, row * k + k // 4 * 4):")),
     # --- native kernels ----------------------------------------------------------------------------------
     native("Q1-order", "Q1", LINEAR, _NIBBLES,
         (_KERNEL, "return ((both & 15) - ZERO).to_f32(), (both.shr(4) - ZERO).to_f32()", "return (both.shr(4) - ZERO).to_f32(), ((both & 15) - ZERO).to_f32()")),

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Mutant, edit
+from mutants.mutant import Mutant, seeded
 from mutants.seeded.emulated import GENERAL, IM2COL, PW
 
 _CPU = "refsim/exec/cpu/"
@@ -16,10 +16,7 @@ _PREPACK, _PROOF = _CPU + "gemm/prepack.py", _CPU + "elementwise/proof.py"
 _BLOCK = _CPU + "gemm/block.py"
 
 
-def native(id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str]) -> Mutant:
-    causes = (cause,) if isinstance(cause, str) else cause
-    return Mutant(f"native-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "cpu")
-
+native = seeded("native", "cpu")
 
 # fmt: off
 MUTANTS: tuple[Mutant, ...] = (

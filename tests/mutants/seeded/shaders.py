@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mutants.mutant import Mutant, edit
+from mutants.mutant import Mutant, seeded
 from mutants.seeded import emulated
 from mutants.seeded.emulated import DW, GENERAL, IM2COL, PW, RELU
 from mutants.seeded.subjects import elementwise, epilogues, first_kernel, occurs, routes, short, windows
@@ -57,12 +57,7 @@ _CLAMPED_EARLY = (
 _FUSED = (_QMATH, "precise vec4 total = product + c;", "vec4 total = vec4(dvec4(a) * dvec4(b) + dvec4(c));")
 
 
-def gpu(
-    id: str, bug: str, op: str, cause: str | tuple[str, ...], *edits: tuple[str, str, str], twin: str = ""
-) -> Mutant:
-    causes = (cause,) if isinstance(cause, str) else cause
-    return Mutant(f"gpu-{id}", bug, op, causes, tuple(edit(*row) for row in edits), "gpu", twin=twin)
-
+gpu = seeded("gpu", "gpu")
 
 #: Mutants of emulated.py whose edits are in what the host computes for any executor.
 _HOST = (
@@ -139,7 +134,7 @@ MUTANTS: tuple[Mutant, ...] = (
     gpu("N1-up", "N1", "q8ta_add", "tie rule", (_QMATH, _ROUND, _UP)),
     gpu("N1-truncated", "N1", "q8ta_linear", "truncation", (_QMATH, _ROUND, _CUT)),
     gpu("N1-quantize", "N1", "q8ta_quantize", "tie rule", (_QMATH, _ROUND, _AWAY)),
-    replace(gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X + W] ? four[l] : border", "w0 + j + l < push[X + W] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)")), variants=True),
+    gpu("N2-window", "N2", DW, "border padded with 0", (_DWISE, "hit ? x[column[j] + row] : border", "hit ? x[column[j] + row] : 0"), (_DWISE, "w0 + j + l < push[X + W] ? four[l] : border", "w0 + j + l < push[X + W] ? four[l] : 0"), (_DWISE, ": ivec4(border)", ": ivec4(0)"), variants=True),
     gpu("N3-missing", "N3", "q8ta_linear", "zero point not folded", (_EPILOGUE, "acc - in_zp * of.sums", "acc")),
     gpu("N3-twice", "N3", IM2COL, "zero point folded twice", (_EPILOGUE, "acc - in_zp * of.sums", "acc - 2 * in_zp * of.sums")),
     gpu("N3-float", "N3", DW, "zero point not folded", (_EPILOGUE, "mul_add4(-vec4(of.sums), vec4(float(in_zp)), vec4(acc))", "vec4(acc)")),
