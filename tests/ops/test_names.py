@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import pickle
 import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from refsim.core.errors import UnknownOperatorError
+from refsim.ops.base import registry as op_module
 from refsim.ops.base.registry import OPS
+from refsim.ops.base.traits import Family
 
 ROOT = Path(__file__).parents[2]
+FOLDER = Path(op_module.__file__).parents[1]
 #: The operators' own files, and where a lowering says which operator a pattern becomes.
 HOMES = ("refsim/ops/", "refsim/partition/patterns/")
 #: Rows of benchmarks, and the networks that they are of, name what they time; they decide nothing.
@@ -79,3 +85,44 @@ def test_no_part_of_a_name_decides(trees: dict[str, ast.Module]) -> None:
 
 def test_the_lists_name_files() -> None:
     assert all((ROOT / path).exists() for path in (*HOMES, *DATA))
+
+
+# --- the registry -------------------------------------------------------------------------------------------
+
+
+def test_one_file_one_operator_of_the_same_name() -> None:
+    files = sorted(path.stem for path in FOLDER.glob("[!_]*.py"))
+    assert files == sorted(OPS) and len(OPS) >= 17
+    for name in OPS:
+        assert importlib.import_module(f"refsim.ops.{name}").OP is OPS[name]
+
+
+def test_a_duplicate_name_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = op_module.importlib.import_module
+    first, second, *_ = OPS
+
+    def twice(name: str):
+        return real(f"refsim.ops.{first}") if name == f"refsim.ops.{second}" else real(name)
+
+    monkeypatch.setattr(op_module.importlib, "import_module", twice)
+    with pytest.raises(RuntimeError, match=f"{first}: defined twice, again in {second}"):
+        op_module._load()
+
+
+def test_operators_of_a_family() -> None:
+    assert all(op in OPS.of_family(op.family) for op in OPS.values())
+    assert OPS.of_family(*Family) == tuple(OPS.values()) and not OPS.of_family()
+
+
+def test_an_unknown_operator_is_named_with_those_there_are() -> None:
+    with pytest.raises(UnknownOperatorError, match=r"unknown; got 'q8ta_sub', need .* and 19 more"):
+        OPS["q8ta_sub"]
+    with pytest.raises(UnknownOperatorError, match=r"and 19 more; did you mean q8ta_add\?"):
+        OPS["q8ta_ad"]
+    assert "q8ta_sub" not in OPS
+    assert OPS.serialized("et_vk.q8ta_sub.default") is None
+    assert OPS.serialized("") is None
+
+
+def test_specs_travel_between_processes_by_name() -> None:
+    assert pickle.loads(pickle.dumps(OPS["q8ta_add"])) is OPS["q8ta_add"]
