@@ -57,7 +57,8 @@ def test_every_file_has_tests_and_its_own_come_first(area: Area) -> None:
         rows = own_tests.tests(area, file)
         assert rows, file
         for path, only in ((CHECKOUT / row.partition(" ")[0], row.partition(" ")[2]) for row in rows):
-            held = [part.read_text() for part in (path.rglob("*.py") if path.is_dir() else [path])]
+            files = path.rglob("*.py") if path.is_dir() else [path]
+            held = [f"{part.name} {part.read_text()}" for part in files]
             words = set(only.split()) - {"and", "or", "not"}
             assert held and all(any(word in text for text in held) for word in words), (path, only)
     first = own_tests.tests(AREAS["native"], "refsim/exec/cpu/elementwise/lut.py")
