@@ -106,7 +106,7 @@ AREAS = {
             _TEXTS,
             (
                 "tests/exec/test_recorded_outputs.py",
-                "tests/exec/cpu not damaged_entries and not several_processes and not another_cache",
+                "tests/exec/cpu not several_processes and not another_cache",
             ),
             also=(
                 Condition("cpu", threads=3),
