@@ -73,7 +73,7 @@ def test_report_is_json_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert row.split() == ["work", "20.000", "+-0%", "0.200", "3.000", "+-0%", "0.050", "+-0%"]
 
 
-def test_command_measures_what_is_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_measures_what_is_asked_for(tmp_path: Path) -> None:
     arguments = ["--rounds", "1", "--only", "pack 4C 1x67", "--out", str(tmp_path)]
     assert harness.main("layouts", layouts.BENCHES, arguments) == 0
     results = json.loads((tmp_path / "layouts.json").read_text())["results"]

@@ -34,19 +34,6 @@ def test_works_are_what_their_names_say() -> None:
             assert all(min(shape) > 0 for shape in net.shapes())
 
 
-def test_repetitions_are_counted() -> None:
-    assert {name: work.repeats for name, work in WORKS.items() if work.many} == {
-        "3x3 64->64 56x56": 8,
-        "3x3 256->256 14x14": 8,
-        "1x1 256->1024->256 14x14": 8,
-        "GEMM 512^3": 8,
-        "7x7 s2 3->64 224": 4,
-        "depthwise 3x3 144 56x56": 16,
-        "gemv 2048->1000->2048": 4,
-        "add + requantize 803k": 16,
-    }
-
-
 def test_ratios_are_of_rounds_and_by_threads() -> None:
     samples = {
         (REFSIM, 1): [2.0, 4.0, 2.0],

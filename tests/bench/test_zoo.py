@@ -40,9 +40,6 @@ def row(name: str = MODEL.name, **parts: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# --- the catalogue ---------------------------------------------------------------------------------------
-
-
 # --- limits ----------------------------------------------------------------------------------------------
 
 
@@ -161,9 +158,6 @@ def test_a_real_file_runs_and_is_compared(tmp_path: Path) -> None:
     assert (theirs["error"], theirs["nodes"], theirs["torch"]) == (None, 5, [])
     assert [(each["steps"], each["same"]) for each in theirs["outputs"]] == [(0.0, True)]
     assert ours["error"].startswith("FormatError") and ours["error_typed"]
-
-
-# --- steps -----------------------------------------------------------------------------------------------
 
 
 # --- results ---------------------------------------------------------------------------------------------

@@ -156,17 +156,6 @@ def test_enough_wrong_cases_of_an_operator_end_it(
     assert all(row["causes"] for row in everything["failures"])
 
 
-def test_an_operator_has_enough_wrong_cases() -> None:
-    held, wrong, right = verify.Tolerance(2), Checked("a/0", "x", "different"), Checked("a/1", "x", "same")
-    assert held.explained("a") == 2 and not held.enough("a")
-    for found in ([wrong, wrong], [right], [wrong]):
-        held.add("a", found)
-    assert held.enough("a") and not held.enough("b") and held.explained("a") == 0
-    held = verify.Tolerance()
-    held.add("a", [wrong])
-    assert held.explained("a") is None and not held.enough("a")
-
-
 def test_causes_are_summed_up_by_kernel() -> None:
     def checked(case: str, executor: str, *names: str) -> Checked:
         causes = tuple(Cause(name, "so", 9, 9, 0) for name in names)
@@ -289,7 +278,6 @@ def test_cases_on_kernels_of_refsims_own_are_counted(small: Path, refsim, monkey
     done = refsim(f"golden verify q8ta_relu --root {small}")
     head, row = (line.split() for line in done.out.splitlines()[:2])
     assert head == ["executor", "same", "ours"] and row[0] == "spv:few" and int(row[1]) == int(row[2]) + 1 > 1
-    assert f"spv:few: refsim's own kernels ran {row[2]} cases of q8ta_relu: no module computes it" in done.out
     found = refsim(f"golden verify q8ta_relu --root {small} --json").json["ours"]
     assert found == {"spv:few": {"q8ta_relu": {"cases": int(row[2]), "why": ["no module computes it"]}}}
 

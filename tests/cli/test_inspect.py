@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 from examples import BINARY, UNARY
@@ -36,12 +37,8 @@ def test_facts_of_one_operator(models: Path, refsim) -> None:
     assert first["memory"]["bytes"] < first["memory"]["bytes_unshared"]
     between = dict(before="PACKED_INT8_4W4C", after="PACKED_INT8_4C", bytes=8192)
     assert dict(node=6, operator="q8ta_add", **between) in first["transitions"]
-
-
-def test_operators_outside_of_the_packed_ones_are_called_float(models: Path, refsim) -> None:
     (one,) = refsim(f"inspect {models}/mobilenet_v2_035_96.pte --json").json["delegates"]
-    named = {row["operator"]: row["kernels"] for row in one["operators"]}
-    assert named["aten.hardtanh"] == "float" and named["q8ta_add"] == "q8ta_add"
+    assert {row["kernels"] for row in one["operators"] if row["operator"] == "aten.hardtanh"} == {"float"}
 
 
 def test_files_of_other_verbs(tmp_path: Path, models: Path, refsim) -> None:
@@ -155,15 +152,12 @@ def test_a_file_that_the_runtime_refuses(refsim) -> None:
     assert where.items() <= first.items() and all(first[key] for key in ("operator", "what", "why", "fix"))
 
 
-def test_notes_alone_and_nothing_at_all_give_status_0(models: Path, refsim) -> None:
+def test_notes_alone_and_nothing_at_all_give_status_0(models: Path, tmp_path: Path, refsim) -> None:
     noted = refsim(f"check {DYNAMIC}/fcn_add.pte")
     assert noted.status == 0 and noted.out.endswith("0 warnings, 3 notes\n")
     clean = refsim(f"check {models}/mixed_ops.pte")
     assert clean.status == 0 and clean.out.count("\n") == 2
-
-
-def test_a_folder_of_lower_and_a_blob(tmp_path: Path, models: Path, refsim) -> None:
-    (tmp_path / "model.pte").write_bytes((models / "mixed_ops.pte").read_bytes())
+    shutil.copy(models / "mixed_ops.pte", tmp_path / "model.pte")  # a folder as refsim lower makes one
     assert refsim(f"check {tmp_path}").out.startswith(f"{tmp_path}, against the runtime 2026-08: ")
 
 

@@ -77,7 +77,7 @@ LEFT_OUT = {
     "reduce": "needs a command that fails; tests/cli/test_reduce_verb.py runs it",
     "shaders": "needs a folder of modules; tests/cli/test_shader_folders.py runs it",
     "probe": "needs a device or what it wrote; tests/cli and tests/gpu run it",
-    "triage seg.exposed.pte -i in.npz --outputs seg.exposed.runs": "tests/cli/test_device_runs.py makes such a folder",
+    "triage seg.exposed.pte -i in.npz --outputs seg.exposed.runs": "tests/cli/test_triage.py makes such a folder",
     "collect": "needs an exposed program's own outputs; tests/cli/test_expose.py runs it",
 }
 

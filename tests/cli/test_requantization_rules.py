@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exec.fours_kernels import fours
 
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
@@ -19,13 +20,6 @@ from refsim.ops.base.requantization import RULES, requantization
 
 CASE = "q8ta_conv2d_pw/0258"
 F = np.float32
-
-
-def fours(values: np.ndarray) -> bytes:
-    """NC4HW4, by NumPy alone."""
-    n, c, h, w = values.shape
-    whole = np.pad(values, ((0, 0), (0, -c % 4), (0, 0), (0, 0)))
-    return whole.reshape(n, -1, 4, h, w).transpose(0, 1, 3, 4, 2).tobytes()
 
 
 def kernel(bug: str = "") -> np.ndarray:
@@ -49,7 +43,7 @@ def kernel(bug: str = "") -> np.ndarray:
 
 
 def replay(refsim: Any, path: Path, values: np.ndarray, *more: str, search: int = 0) -> Any:
-    path.write_bytes(fours(values))
+    fours(values).tofile(path)
     given = ("--actual", path, "--actual-layout", "NC4HW4", "--search", str(search))
     return refsim(f"replay {CASE}", *given, "--json", *more)
 
