@@ -71,8 +71,6 @@ def test_inspect_shows_bounds_and_formulas(refsim) -> None:
     assert found[0]["memory"] == found[1]["memory"]
     grids = [one["operators"][0]["dispatches"][0]["grid"] for one in found]
     assert grids[0] != grids[1]
-    text = refsim(f"inspect {SLICE} --shape in0=1,6,16").out
-    assert "in0: float32, up to 1x20x16" in text and "v27 = v16 // 2 = 3" in text
 
 
 @pytest.mark.parametrize("given", ["in0=1,21,16", "in1=1,6,16", "in0=1,6", "in0", "in0=1,7,16"])

@@ -50,14 +50,15 @@ def test_run_refuses_what_the_runtime_refuses(models: Path, refsim) -> None:
 
 def test_compare_two_runtimes(given: str, refsim) -> None:
     line = f"compare {given} --runtime 2026-08 {WEBGPU}"
-    found = refsim(f"{line} --json").json
+    done = refsim(f"{line} --json")
+    assert done.status == 1
+    found = done.json
     differing = {row["operator"]: row for row in found["values"] if row["different"]}
     assert list(differing) == ["q8ta_add", "q8ta_dequantize"] and not found["same"]
     assert [row["alone"] > 0 for row in differing.values()] == [True, False]
     assert found["outputs"] == [differing["q8ta_dequantize"]["value"]]
     assert "alpha is 1, stored as an integer" in differing["q8ta_add"]["why"][0]
-    text = refsim(line)
-    assert text.status == 1 and "why webgpu: alpha is 1" in text.out
+    assert "why webgpu: alpha is 1" in refsim(line).out
     assert refsim(f"compare {given} {WEBGPU} -x cpu -x cpu:emulated").status == 0
 
 

@@ -272,11 +272,8 @@ def test_calls_that_change_by_chance_go_with_nothing(right: Triage) -> None:
     assert found == Tendency("q8ta_conv2d_pw", 1, len(every))
 
 
-def test_nothing_changes_where_all_runs_agree(right: Triage) -> None:
-    one = with_wrong(right, places(right, "q8ta_add"))[1]
-    assert tendency([one, one]) is None and tendency([right, right]) is None
-
-
-def test_all_calls_change(right: Triage) -> None:
+def test_all_calls_change_or_none_where_all_runs_agree(right: Triage) -> None:
     every = places(right, "q8ta_add")
-    assert tendency(with_wrong(right, every)) == Tendency("q8ta_add", len(every), len(every))
+    one = with_wrong(right, every)[1]
+    assert tendency([right, one]) == Tendency("q8ta_add", len(every), len(every))
+    assert tendency([one, one]) is None and tendency([right, right]) is None

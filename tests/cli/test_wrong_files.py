@@ -42,6 +42,7 @@ READERS = """
 run @ -i in.npz | run model.pte -i @ | run model.pte -i in.npz --golden @ | run model.pte -i in.npz --expect @
 run model.pte -i in.npz --origin @ | run model.pte -i in.npz --profile @
 inspect @ | inspect model.pte --html page.html --verdicts @ | check @
+golden verify q8ta_add/1 --profile @ | sweep -n 1 --profile @
 diff @ b.bin -l 4W4C -s 1,6,2,6 | diff a.bin @ -l 4W4C -s 1,6,2,6 | diff a.bin b.bin --case @
 bisect @ -i in.npz --actual dumps | bisect model.pte -i in.npz --actual @
 compare @ --random 0 -x cpu -x cpu:emulated | repeat @ --random 0 -n 2 | repeat model.pte -i @ -n 2
@@ -109,11 +110,6 @@ def test_the_line_names_the_path_and_what_is_there(row: str, made: Path, refsim)
         done.refused("")
         led_on(done.err.splitlines()[0], path, said)
         assert sorted(made.rglob("*")) == before
-
-
-def test_a_pattern_is_no_path(made: Path, refsim) -> None:
-    """The pattern ``.`` of --dump was taken for this folder, which is read then."""
-    refsim("run model.pte -i in.npz --dump . words").refused("words: cannot be written; got a file")
 
 
 @pytest.fixture
