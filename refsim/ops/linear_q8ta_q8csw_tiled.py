@@ -18,7 +18,7 @@ from refsim.core.launch import Launch
 from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, tensor
 from refsim.ops.base import epilogue, float_linear, linear
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, products, tile_config
+from refsim.ops.base.gemm import TILE_CONFIGS, position_place, products, tile_config
 from refsim.ops.base.spec import Call, KernelSpec
 
 
@@ -51,9 +51,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     k_step = push[X + index.W_STRIDE] * index.words_per_block(x_hash)
     all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, row in np.ndindex(reached):
-        first, step = row // POSITIONS * POSITIONS, row % POSITIONS
-        h, plane = (first + step) % push[OUT + H], (first + step) // push[OUT + H]
-        c, n = plane % push[OUT + C], plane // push[OUT + C]
+        h, c, n = position_place(row, push[OUT + H], push[OUT + C])
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
         acc = products((0, 0, 0, 0), push[K4], x_words, source, k_step, weight, 4 * o4, all_out)
         for k in range(min(4, push[OUT + W] - 4 * o4)):

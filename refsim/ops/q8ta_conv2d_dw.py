@@ -15,28 +15,14 @@ from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_lanes, splat
 from refsim.core.launch import Launch, column_local
-from refsim.core.layout import PACKED_4C1W, C, H, W
+from refsim.core.layout import PACKED_4C1W, C, H
 from refsim.core.push import SpecWords, hashed, vectors
 from refsim.core.rng import Rng
 from refsim.ops.base import conv, conv_cases, epilogue
 from refsim.ops.base.arg import Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made
-from refsim.ops.base.conv import (
-    DILATION_H,
-    DILATION_W,
-    IN_ZP,
-    KERNEL_H,
-    KERNEL_W,
-    OUT,
-    OUT_HASH,
-    PADDING_H,
-    PADDING_W,
-    STRIDE_H,
-    STRIDE_W,
-    X_HASH,
-    X,
-)
+from refsim.ops.base.conv import IN_ZP, KERNEL_H, KERNEL_W, OUT, OUT_HASH, X_HASH, X, tap_place
 from refsim.ops.base.host.row import Shader
 from refsim.ops.base.host.weights import DEPTHWISE
 from refsim.ops.base.spec import Call, KernelSpec
@@ -139,11 +125,10 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
             continue
         acc = 0, 0, 0, 0
         for i in range(push[KERNEL_H]):
-            ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
             for j in range(push[KERNEL_W]):
-                iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
+                iw, ih, hit = tap_place(push, ow, oh, i, j)
                 word = border
-                if (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W]):
+                if hit:
                     word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * c4, n)]
                 tap = weight[(i * push[KERNEL_W] + j) * channel_words + c4]
                 acc = add_lanes(acc, word, tap)

@@ -17,24 +17,8 @@ from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import add_dot4, splat
 from refsim.core.layout import C, H, W
 from refsim.ops.base import conv, conv_cases, epilogue
-from refsim.ops.base.conv import (
-    DILATION_H,
-    DILATION_W,
-    IC4,
-    IN_ZP,
-    KERNEL_H,
-    KERNEL_W,
-    OC4,
-    OUT,
-    OUT_HASH,
-    PADDING_H,
-    PADDING_W,
-    STRIDE_H,
-    STRIDE_W,
-    X_HASH,
-    X,
-)
-from refsim.ops.base.gemm import POSITIONS
+from refsim.ops.base.conv import IC4, IN_ZP, KERNEL_H, KERNEL_W, OC4, OUT, OUT_HASH, X_HASH, X, tap_place
+from refsim.ops.base.gemm import position_place
 from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.traits import Epilogue
 
@@ -56,16 +40,12 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     border = splat(push[IN_ZP])
     all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
-        ow, row = (first + step) % push[OUT + W], (first + step) // push[OUT + W]
-        oh, n = row % push[OUT + H], row // push[OUT + H]
+        ow, oh, n = position_place(position, push[OUT + W], push[OUT + H])
         oc4 = group * push[OC4] + word
         acc = 0, 0, 0, 0
         for i in range(push[KERNEL_H]):
-            ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
             for j in range(push[KERNEL_W]):
-                iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
-                hit = (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W])
+                iw, ih, hit = tap_place(push, ow, oh, i, j)
                 source = index.word_idx(push, X, x_hash, iw, ih, 4 * group * push[IC4], n) if hit else 0
                 tap = (i * push[KERNEL_W] + j) * push[IC4]
                 for ic4 in range(push[IC4]):

@@ -21,7 +21,7 @@ from refsim.ops.base.arg import Arrays
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.conv import IC4, IN_ZP, OC4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.gemm import POSITIONS, products
+from refsim.ops.base.gemm import position_place, products
 from refsim.ops.base.host.row import ModuleCall, Shader, with_dot_product
 from refsim.ops.base.host.weights import WINDOW
 from refsim.ops.base.spec import Call
@@ -52,9 +52,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     channel_step = push[X + index.C_STRIDE] * index.words_per_block(x_hash)
     all_oc = (push[OUT + C] + 3) // 4 * 4
     for group, word, position in np.ndindex(reached):
-        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
-        w, row = (first + step) % push[OUT + W], (first + step) // push[OUT + W]
-        h, n = row % push[OUT + H], row // push[OUT + H]
+        w, h, n = position_place(position, push[OUT + W], push[OUT + H])
         oc4 = group * push[OC4] + word
         source = index.word_idx(push, X, x_hash, w, h, 4 * group * push[IC4], n)
         acc = products((0, 0, 0, 0), push[IC4], x_words, source, channel_step, weight, 4 * oc4, all_oc)

@@ -34,7 +34,7 @@ from refsim.ops.base.conv import (
     X_HASH,
     X,
 )
-from refsim.ops.base.gemm import POSITIONS
+from refsim.ops.base.gemm import position_place
 from refsim.ops.base.host.row import with_dot_product
 from refsim.ops.base.spec import Call
 from refsim.ops.base.traits import Epilogue
@@ -132,11 +132,9 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     for z, word, position in np.ndindex(reached):
         phase, group = z % phases, z // phases
         oc4 = group * push[OC4] + word
-        first, step = position // POSITIONS * POSITIONS, position % POSITIONS
-        column, row = (first + step) % columns, (first + step) // columns
+        column, row, n = position_place(position, columns, rows)
         ow = column * push[STRIDE_W] + phase % push[STRIDE_W]
-        oh = row % rows * push[STRIDE_H] + phase // push[STRIDE_W]
-        n = row // rows
+        oh = row * push[STRIDE_H] + phase // push[STRIDE_W]
         if (oh >= push[OUT + H]) | (ow >= push[OUT + W]):
             continue
         acc = 0, 0, 0, 0

@@ -17,28 +17,13 @@ from refsim.core.errors import LayoutError, ShapeError
 from refsim.core.jit import emulated_kernel
 from refsim.core.lanes import splat
 from refsim.core.launch import Launch
-from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, W
+from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H
 from refsim.core.push import PushWords, int32
 from refsim.ops.base import conv, conv_cases, elementwise, epilogue
 from refsim.ops.base.arg import Arg, Kind, Shapes
 from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import CaseSlot, Made, rule, twins
-from refsim.ops.base.conv import (
-    DILATION_H,
-    DILATION_W,
-    IC4,
-    IN_ZP,
-    KERNEL_H,
-    KERNEL_W,
-    OUT,
-    OUT_HASH,
-    PADDING_H,
-    PADDING_W,
-    STRIDE_H,
-    STRIDE_W,
-    X_HASH,
-    X,
-)
+from refsim.ops.base.conv import IC4, IN_ZP, KERNEL_H, KERNEL_W, OUT, OUT_HASH, X_HASH, X, tap_place
 from refsim.ops.base.defect import FIRST_BATCH
 from refsim.ops.base.host.row import ModuleCall, plain
 from refsim.ops.base.padding import no_padding
@@ -91,10 +76,9 @@ def kernel(reached, spec, push, x_words, out):  # type: ignore[no-untyped-def]
         channel, rest = k4 % push[IC4], k4 // push[IC4]
         tap, group = rest % taps, rest // taps
         i, j = tap // push[KERNEL_W], tap % push[KERNEL_W]
-        ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
-        iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
+        iw, ih, hit = tap_place(push, ow, oh, i, j)
         word = splat(push[IN_ZP])
-        if (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W]):
+        if hit:
             word = x_words[index.word_idx(push, X, x_hash, iw, ih, 4 * (group * push[IC4] + channel), n)]
         out[index.word_idx(push, OUT, out_hash, ow, oh, 4 * k4, n)] = word
 

@@ -20,7 +20,7 @@ from refsim.core.layout import PACKED_4H4W, C, H, W
 from refsim.ops.base import epilogue, linear
 from refsim.ops.base.case_rule import CaseSlot, Made
 from refsim.ops.base.defect import FIRST_PLANE
-from refsim.ops.base.gemm import POSITIONS, TILE_CONFIGS, products, tile_config
+from refsim.ops.base.gemm import TILE_CONFIGS, position_place, products, tile_config
 from refsim.ops.base.linear import EPILOGUE, IN_ZP, K4, OUT, OUT_HASH, X_HASH, X
 from refsim.ops.base.spec import Call, KernelSpec, Upstream
 
@@ -47,9 +47,7 @@ def kernel(reached, spec, push, x_words, weight, sums, scales, bias, out):  # ty
     k_step = push[X + index.W_STRIDE] * index.words_per_block(x_hash)
     all_out = (push[OUT + W] + 3) // 4 * 4
     for _, o4, row in np.ndindex(reached):
-        first, step = row // POSITIONS * POSITIONS, row % POSITIONS
-        h, plane = (first + step) % push[OUT + H], (first + step) // push[OUT + H]
-        c, n = plane % push[OUT + C], plane // push[OUT + C]
+        h, c, n = position_place(row, push[OUT + H], push[OUT + C])
         source = index.word_idx(push, X, x_hash, 0, h, c, n)
         acc = products((0, 0, 0, 0), push[K4], x_words, source, k_step, weight, 4 * o4, all_out)
         out[index.word_idx(push, OUT, out_hash, 4 * o4, h, c, n)] = epilogue.out_word(

@@ -24,7 +24,6 @@ from refsim.ops import (
     linear_q4gsw,
     q8ta_add,
     q8ta_clone,
-    q8ta_conv2d_dw,
     q8ta_conv2d_general,
     q8ta_conv2d_pw,
     q8ta_dequantize,
@@ -34,7 +33,7 @@ from refsim.ops import (
     q8ta_quantize,
     q8ta_relu,
 )
-from refsim.ops.base import elementwise, epilogue, gemm, int4, row_range
+from refsim.ops.base import conv, elementwise, epilogue, gemm, int4, row_range
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS, kernel_of
@@ -281,15 +280,15 @@ EDITS: tuple[Edit, ...] = (
     kernel("C and another dim exchanged", q8ta_pixel_shuffle, "kc * r * r + kh % r * r + kw % r",
         "kc + (kh % r * r + kw % r) * push[OUT + 2]"),
     # wrong terms in the sum
-    kernel("stride or dilation", q8ta_conv2d_dw, "j * push[DILATION_W]", "j * push[DILATION_H]"),
+    line("stride or dilation", "q8ta_conv2d_dw", conv, "tap_place", "j * push[DILATION_W]", "j * push[DILATION_H]"),
     pushed("stride or dilation", "q8ta_conv2d_general", "stride and dilation exchanged",
         STRIDE_H=lambda p: p["DILATION_H"], STRIDE_W=lambda p: p["DILATION_W"],
         DILATION_H=lambda p: p["STRIDE_H"], DILATION_W=lambda p: p["STRIDE_W"]),
     pushed("H and W exchanged", "q8ta_conv2d_general", "kernel_size exchanged", KERNEL_H=lambda p: p["KERNEL_W"],
         KERNEL_W=lambda p: p["KERNEL_H"]),
     pushed("padding offset", "q8ta_conv2d_dw", "padding taken as 0", PADDING_H=lambda p: 0, PADDING_W=lambda p: 0),
-    kernel("edge of the input", q8ta_conv2d_dw, "(ih < push[X + H])", "(ih <= push[X + H])"),
-    kernel("edge of the input", q8ta_conv2d_dw, "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
+    line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(ih < push[X + H])", "(ih <= push[X + H])"),
+    line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
     kernel("group ignored", q8ta_conv2d_general, "4 * group * push[IC4], n) if hit", "0, n) if hit"),
     kernel("reduction too short", q8ta_conv2d_pw, "push[IC4], x_words", "push[IC4] - 1, x_words"),
     line("reduction too short", "q8ta_linear", gemm, "products", "words - stage)", "(words - stage) // 2 * 2)"),

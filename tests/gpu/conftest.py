@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 from needed import needs_device
 
+from refsim.ops.base import gemm
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.kompute import Device
 
@@ -25,3 +26,9 @@ def executor(device: Device) -> Iterator[KomputeExecutor]:
     """Opened as users do it; a file that needs another one has its own."""
     with KomputeExecutor(device.info.index) as opened:
         yield opened
+
+
+@pytest.fixture(params=gemm.TILE_CONFIGS, ids=lambda row: row.name)
+def tile(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tile of matrix-like kernels: small cases never choose the large ones, so each is forced."""
+    monkeypatch.setattr(gemm, "TILE_CONFIGS", (request.param,))

@@ -56,13 +56,9 @@ def test_operator_writes_the_definitions_bytes(executor: KomputeExecutor, name: 
     check(count)
 
 
-@pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
+@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("name", MATRIX_LIKE)
-def test_every_tile_config_writes_the_definitions_bytes(
-    executor: KomputeExecutor, name: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small cases never choose the large tiles, so each is forced."""
-    monkeypatch.setattr(gemm, "TILE_CONFIGS", (gemm.TILE_CONFIGS[number],))
+def test_every_tile_config_writes_the_definitions_bytes(executor: KomputeExecutor, name: str) -> None:
     count = Count(name)
     compare_calls(executor, cases(name, RANDOM // 3), count)
     check(count)

@@ -82,13 +82,9 @@ def test_no_word_is_asked_for_more_often_than_is_written_down(done: Callable[[st
 
 
 @pytest.mark.few(3)
-@pytest.mark.parametrize("number", range(len(gemm.TILE_CONFIGS)), ids=[row.name for row in gemm.TILE_CONFIGS])
+@pytest.mark.usefixtures("tile")
 @pytest.mark.parametrize("op", MATRIX_LIKE)
-def test_no_tile_reads_outside(
-    executor: Watching, op: str, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Small cases never choose the large tiles, so each is forced."""
-    monkeypatch.setattr(gemm, "TILE_CONFIGS", (gemm.TILE_CONFIGS[number],))
+def test_no_tile_reads_outside(executor: Watching, op: str) -> None:
     found = reads.ran(executor, op, FORCED).outside
     assert not found, found[0]
 

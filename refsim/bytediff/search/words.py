@@ -98,7 +98,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "lane|insert|dot4", "", "lanes exchanged"),
     ("values", "", r"\ba[0-3]\b", "lanes exchanged"),
     ("values", "", r"\b[iko]?h\b.*\b[iko]?w\b", "H and W exchanged"),
-    ("", "index|block|coord|buf_idx|word_idx|inner|outer|_along|inside|intra|tile_word|word_number", "", "address"),
+    ("", "index|block|coord|_idx|inner|outer|_along|inside|intra|tile_word|word_number|position_place", "", "address"),
     ("", "", r"weight|all_o", "weights read at another stride"),
     ("", "", r"\bat\b|x_words|source|channel_step|k_step|word_idx|buf_idx", "address"),
     ("name arguments", "", r"\b[whcn]\b|\b[ko][whc]\b", "one coordinate for another"),

@@ -10,24 +10,14 @@ from typing import Any
 import numpy as np
 
 from refsim.core.errors import ParameterError, ShapeError
+from refsim.core.jit import jitable
 from refsim.core.launch import Launch
-from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, Layout
+from refsim.core.layout import CHANNELS_PACKED_INT8, PACKED_4W4C, H, Layout, W
 from refsim.core.push import PushWords, SpecWords, hashed, int32, pair, tensor
 from refsim.core.resize import BOUND_BATCH
 from refsim.ops.base import epilogue, quantized
 from refsim.ops.base.arg import Arg, Shapes
 from refsim.ops.base.defect import FIRST_BATCH, Defect
-from refsim.ops.base.epilogue import (
-    QUANTIZATION,
-    align4,
-    check_activation,
-    check_constants,
-    out_channels,
-    pack_weight,
-    pad_rows,
-    quantization,
-    requantized,
-)
 from refsim.ops.base.gemm import TILE_CONFIGS, tile_config
 from refsim.ops.base.host.row import ModuleCall, Shader
 from refsim.ops.base.host.weights import WINDOW as WINDOW_TEXELS
@@ -53,7 +43,7 @@ class ConvParams(quantized.InOutParams):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_activation(self)
+        epilogue.check_activation(self)
         for name, least in self.pairs().items():
             pair = getattr(self, name)
             if len(pair) != 2 or min(pair) < least or max(pair) >= 1 << 15:
@@ -124,7 +114,7 @@ def shape_for(params: ConvParams, x: tuple[int, ...], rows: int, declared: Any) 
     h, w = params.out_size((x[-2], x[-1]))
     if h < 1 or w < 1:
         raise ShapeError(params.where, "the window is larger than the padded image", got=f"output {h} x {w}")
-    return (*x[:-3], out_channels(rows, declared, -3), h, w)
+    return (*x[:-3], epilogue.out_channels(rows, declared, -3), h, w)
 
 
 def check(call: Call) -> None:
@@ -143,11 +133,11 @@ def check(call: Call) -> None:
             got=f"{per_group} -> {out // p.groups} per group",
             need="multiples of 4",
         )
-    need = (p.taps * per_group, align4(p.taps * per_group))
+    need = (p.taps * per_group, epilogue.align4(p.taps * per_group))
     (weight,) = call.given("weight")
     if weight.ndim != 2 or weight.shape[1] not in need:
         raise ShapeError(where, "weight has the wrong shape", got=weight.shape, need=f"({out}, {need[1]})")
-    check_constants(call, out, p.taps * per_group)
+    epilogue.check_constants(call, out, p.taps * per_group)
 
 
 def check_words(call: Call) -> None:
@@ -201,13 +191,13 @@ def accumulate(params: ConvParams, x: np.ndarray, weight: np.ndarray, out_hw: tu
 
 
 def define_conv(
-    epilogue: Epilogue, params: ConvParams, target: Target, x: np.ndarray, **consts: Any
+    kind: Epilogue, params: ConvParams, target: Target, x: np.ndarray, **consts: Any
 ) -> np.ndarray:
     """A convolution with weights in rows of taps: (N, OC, OH, OW), leading dims as the input's."""
     shape = shape_for(params, x.shape, len(consts["weight"]), None)
     weight = logical_weight(params, consts["weight"], x.shape[-3] // params.groups)
     acc = accumulate(params, nchw4(x), weight, (shape[-2], shape[-1]))
-    return requantized(epilogue, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
+    return epilogue.requantized(kind, params, target, acc, consts, (-1, 1, 1)).reshape(shape)
 
 
 def windows(params: ConvParams, x: np.ndarray, rows: int, columns: int) -> np.ndarray:
@@ -244,13 +234,21 @@ WINDOW = (
     int32("OC4"),
 )
 #: The words of every convolution kernel.
-PUSH = PushWords(*WINDOW, *QUANTIZATION)
+PUSH = PushWords(*WINDOW, *epilogue.QUANTIZATION)
 SPEC = SpecWords(hashed("X"), hashed("OUT"))
 (
     X, OUT, KERNEL_H, KERNEL_W, STRIDE_H, STRIDE_W, PADDING_H, PADDING_W, DILATION_H, DILATION_W,
     IC4, OC4, IN_ZP, ZP, IN_SCALE, INV, FLAGS,
 ) = PUSH.offsets  # fmt: skip
 X_HASH, OUT_HASH = SPEC.offsets
+
+
+@jitable
+def tap_place(push: Any, ow: Any, oh: Any, i: Any, j: Any) -> Any:
+    """(column, row, whether it is inside) of the input at tap (i, j) of the window of an output's column and row."""
+    ih = oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]
+    iw = ow * push[STRIDE_W] - push[PADDING_W] + j * push[DILATION_W]
+    return iw, ih, (ih >= 0) & (ih < push[X + H]) & (iw >= 0) & (iw < push[X + W])
 
 
 def window(call: Call) -> dict[str, Any]:
@@ -261,21 +259,21 @@ def window(call: Call) -> dict[str, Any]:
         "STRIDE": p.stride,
         "PADDING": p.padding,
         "DILATION": p.dilation,
-        "IC4": align4(call.descs["x"].shape[-3] // p.groups) // 4,
-        "OC4": align4(call.out.shape[-3] // p.groups) // 4,
+        "IC4": epilogue.align4(call.descs["x"].shape[-3] // p.groups) // 4,
+        "OC4": epilogue.align4(call.out.shape[-3] // p.groups) // 4,
     }
 
 
 def values(call: Call) -> dict[str, Any]:
     """The words of `PUSH`, by name."""
-    return window(call) | quantization(call)
+    return window(call) | epilogue.quantization(call)
 
 
 def launch_gemm(call: Call, positions: int, phases: int = 1) -> Launch:
     """A matrix-like kernel. Global size: positions x channel words of a group x (groups, phases)."""
     p = call.params
-    per_group = align4(call.out.shape[-3] // p.groups) // 4
-    k = align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
+    per_group = epilogue.align4(call.out.shape[-3] // p.groups) // 4
+    k = epilogue.align4(call.descs["x"].shape[-3] // p.groups) // 4 * -(-p.taps // phases)
     slices = p.groups * phases
     shape = tile_config(positions, per_group, k, slices)
     return call.launched((positions, per_group, slices), shape.local, shape.tile, shape.name, **values(call))
@@ -299,7 +297,7 @@ def matrix(call: Call) -> MatrixProblem:
     return MatrixProblem(
         shader="coop/conv",
         push=PUSH.pack(call.tensors, **values(call)),
-        positions=align4(w) * h * n,
+        positions=epilogue.align4(w) * h * n,
         channels=call.out.shape[-3] // p.groups,
         groups=p.groups,
         depth=p.taps * per_group,
@@ -355,9 +353,11 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     neighbouring words serve the four lanes of an output word. The others are padded to 4 entries.
     """
     if name != "weight":
-        return pad_rows(value, align4(len(value))).view(np.int32)
+        return epilogue.pad_rows(value, epilogue.align4(len(value))).view(np.int32)
     per_group = call.descs["x"].shape[-3] // call.params.groups
-    return pack_weight(logical_weight(call.params, value, per_group).reshape(len(value), -1, per_group))
+    return epilogue.pack_weight(
+        logical_weight(call.params, value, per_group).reshape(len(value), -1, per_group)
+    )
 
 
 def module(shaders: tuple[Shader, ...], local_size: str, packing: Packing = WINDOW_TEXELS) -> ModuleCall:

@@ -34,6 +34,14 @@ def products(
     return acc
 
 
+@jitable
+def position_place(position: Any, across: Any, down: Any) -> Any:
+    """(place in its row, row, plane) of a position, which is so many steps from the first one of its invocation."""
+    first, step = position // POSITIONS * POSITIONS, position % POSITIONS
+    row = (first + step) // across
+    return (first + step) % across, row % down, row // down
+
+
 @dataclass(frozen=True)
 class TileConfig:
     """One size of tile: invocations of a workgroup, and the output words that each of them computes.
