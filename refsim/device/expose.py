@@ -23,6 +23,7 @@ from refsim.device import manifest as m
 from refsim.device.choose import NO_WORDS, Exposable, candidates, check, select
 from refsim.device.noticed import DEQUANTIZE
 from refsim.exec.model import Model, load
+from refsim.formats.cases import sha256
 from refsim.formats.dumps import quantization
 from refsim.formats.file import read_file
 from refsim.formats.targets import TargetRow
@@ -102,7 +103,7 @@ def expose(
         )
     size = chunk or len(wanted)
     parts = [wanted[at : at + size] for at in range(0, len(wanted), size)] if wanted else [[]]
-    source = m.digest(read_file(model.path))
+    source = sha256(read_file(model.path))
     files = []
     for number, part in enumerate(parts):
         file = part_name(name, number + 1, len(parts))
@@ -112,7 +113,7 @@ def expose(
             Exposed(
                 data,
                 m.Manifest(
-                    os.path.basename(file), m.digest(data), os.path.basename(model.path), source,
+                    os.path.basename(file), sha256(data), os.path.basename(model.path), source,
                     len(model.plan.outputs if model.plan else ()), outputs, options.way or m.WORDS, options.share,
                     options.fill, number + 1, len(parts), left_out, None if family is None else family.name,
                 ),

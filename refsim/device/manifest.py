@@ -5,7 +5,6 @@ Read with checks, since it travels with the file through hands and machines.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -22,6 +21,7 @@ from refsim.core.layout import layout
 from refsim.core.meanings import DtypeName, FileName, OutputName
 from refsim.core.plain import plain
 from refsim.core.tensor import TensorDesc
+from refsim.formats.cases import sha256
 from refsim.formats.file import quote, read_file
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
 from refsim.formats.pte.schema import Tensor
@@ -118,10 +118,6 @@ def path_of(exposed: str | os.PathLike[str]) -> str:
     return os.fspath(exposed) + SUFFIX
 
 
-def digest(data: bytes | memoryview) -> str:
-    return hashlib.sha256(data).hexdigest()
-
-
 def described(pte: Pte) -> list[tuple[str, tuple[int, ...]]]:
     """Dtype and shape of every output of a program; FormatError for an output that is no tensor."""
     plan = pte.plan()
@@ -152,7 +148,7 @@ def read(exposed: str | os.PathLike[str]) -> tuple[Pte, Manifest]:
             hints=_hints(name),
         )
     manifest = parse(json_file(where, "a manifest that refsim expose wrote"), where)
-    if manifest.digest != (given := digest(data)):
+    if manifest.digest != (given := sha256(data)):
         need = f"the {manifest.file} that it was written with, SHA-256 {manifest.digest[:SHORT]}..."
         got = f"{name}, SHA-256 {given[:SHORT]}..."
         raise FormatError(where, "belongs to another file", got=got, need=need)

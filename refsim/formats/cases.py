@@ -127,10 +127,8 @@ class Stored:
     value: str = ""
 
 
-def sha256(data: bytes | np.ndarray) -> str:
-    return hashlib.sha256(
-        data if isinstance(data, bytes) else np.ascontiguousarray(data).tobytes()
-    ).hexdigest()
+def sha256(data: bytes | memoryview | np.ndarray) -> str:
+    return hashlib.sha256(data.tobytes() if isinstance(data, np.ndarray) else data).hexdigest()
 
 
 # --- writing ---------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ One case that the runtime does not load would cost all others of its file, so su
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shlex
 from collections import Counter
@@ -33,7 +32,7 @@ from refsim.core.plain import plain
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.device.calls import add_call, tensor
 from refsim.device.outputs import IN_FOLDER
-from refsim.formats.cases import write_folder
+from refsim.formats.cases import sha256, write_folder
 from refsim.formats.pte.edit import Described, single_delegate
 from refsim.formats.vkgraph.edit import GraphEditor
 from refsim.golden.store import DigestEntry, digest
@@ -142,7 +141,7 @@ def manifest(files: Sequence[CorpusProgram], version: str, refused: Sequence[Lef
     head = {"kind": KIND, "schema": SCHEMA, "refsim": version, "fill": FILL}
     parts = []
     for file in files:
-        facts = {"file": file.file, "bytes": len(file.data), "sha256": hashlib.sha256(file.data).hexdigest()}
+        facts = {"file": file.file, "bytes": len(file.data), "sha256": sha256(file.data)}
         rows = ",\n".join(json.dumps(row, separators=(",", ":")) for row in file.cases)
         parts.append(f'{json.dumps(facts)[:-1]}, "cases": [\n{rows}]}}')
     left_out = ",\n".join(json.dumps(plain(row)) for row in refused)

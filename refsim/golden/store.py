@@ -7,7 +7,6 @@ chains.jsonl has one line per chain of operators (`refsim.golden.chain`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import zipfile
@@ -240,11 +239,7 @@ def data_files(root: Path) -> dict[str, Path]:
 
 
 def file_sha256(path: Path) -> str:
-    found = hashlib.sha256()
-    with open(path, "rb") as file:
-        while block := file.read(1 << 20):
-            found.update(block)
-    return found.hexdigest()
+    return sha256(path.read_bytes())
 
 
 def sums(path: Path) -> Mapping[str, str]:

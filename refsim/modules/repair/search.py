@@ -22,6 +22,7 @@ from typing import Annotated
 
 import numpy as np
 
+from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
 from refsim.core.meanings import ModuleName, OperatorName, Seconds
@@ -377,15 +378,11 @@ class Search:
         """The copy of the folder has other bytes for a module as long as this lasts."""
         file = self.folder / f"{name}{SUFFIX}"
         right = file.read_bytes()
-        self._put(file, code)
+        atomic_write.write(file, code)
         try:
             yield
         finally:
-            self._put(file, right)
-
-    def _put(self, file: Path, code: bytes) -> None:
-        (file.parent / "written").write_bytes(code)
-        os.replace(file.parent / "written", file)
+            atomic_write.write(file, right)
 
 
 TOOL = "spirv-val"
