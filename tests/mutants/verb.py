@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 
 import click
@@ -34,6 +32,7 @@ from refsim.core.errors import MissingDependencyError, ParameterError, RefsimErr
 from refsim.core.result import Table
 from refsim.exec.process import ProcessError, Worker
 from refsim.exec.runner import Caller
+from refsim.exec.task_threads import ProcessServer, served
 
 Row = tuple[str, Change]
 COLUMNS = ("change", "verdict", "by", "named", "first cause, or what was said")
@@ -175,10 +174,14 @@ def _verdicts(rows: Sequence[Row], workers: int, results: str | None, tests: boo
     known = {each.id: each for each in record.read_verdicts(path)} if path else {}
     todo = [row for row in rows if row[1].id not in known]
     failed: list[str] = []
-    with progress("mutants", len(rows)) as advance, _Pool(min(workers, len(todo)), tests) as pool:
+    with (
+        progress("mutants", len(rows)) as advance,
+        TemporaryDirectory(prefix="refsim-mutant-objects-") as held,
+    ):
         for _ in range(len(rows) - len(todo)):
             advance()
-        for row, found in pool.run(todo):
+        servers = [_Trying(held, tests) for _ in range(max(1, min(workers, len(todo))))]
+        for row, found in served("mutate", todo, servers):
             advance()
             if isinstance(found, RefsimError):
                 failed.append(f"{row[0]} {row[1].id}: {found}")
@@ -191,46 +194,20 @@ def _verdicts(rows: Sequence[Row], workers: int, results: str | None, tests: boo
     yield from (known[change.id] for _, change in rows)
 
 
-class _Pool:
-    """Processes that try changes: a diff takes as long as a case, and threads would wait for each other there."""
+class _Trying(ProcessServer):
+    """A process that tries changes: a diff takes as long as a case, and threads would wait for each other there."""
 
-    def __init__(self, workers: int, tests: bool) -> None:
-        self._workers, self._tests = max(1, workers), tests
+    def __init__(self, held: str, tests: bool) -> None:
+        around = {**ONE_THREAD, objects.FOLDER: held}
+        super().__init__(lambda _: Worker(Caller, where="mutate", environment=around, keep_stderr=True))
+        self._tests = tests
 
-    def __enter__(self) -> _Pool:
-        self._objects = TemporaryDirectory(prefix="refsim-mutant-objects-")
-        self._threads = ThreadPoolExecutor(self._workers)
-        self._idle: SimpleQueue[Worker | None] = SimpleQueue()
-        for _ in range(self._workers):
-            self._idle.put(None)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._threads.shutdown(cancel_futures=True)
-        for _ in range(self._workers):
-            worker = self._idle.get()
-            if worker is not None:
-                worker.close()
-        self._objects.cleanup()
-
-    def run(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Verdict | RefsimError]]:
-        """What became of each, as soon as it is known."""
-        waiting = {self._threads.submit(self._one, row): row for row in rows}
-        for done in as_completed(waiting):
-            yield waiting[done], done.result()
-
-    def _one(self, row: Row) -> Verdict | RefsimError:
-        worker = self._idle.get()
+    def serve(self, row: Row) -> list[tuple[Row, Verdict | RefsimError]]:
+        """What became of a change; an error of the process is told, and the next change gets another one."""
         try:
-            around = {**ONE_THREAD, objects.FOLDER: self._objects.name}
-            if worker is None or not worker.alive:
-                worker = Worker(Caller, where="mutate", environment=around, keep_stderr=True)
-            found: Verdict = worker.call("call", trial.run, *row, self._tests)
-            return found
+            return [(row, self.worker().call("call", trial.run, *row, self._tests))]
         except RefsimError as error:
-            return error
-        finally:
-            self._idle.put(worker)
+            return [(row, error)]
 
 
 def _row(each: Verdict) -> Sequence[object]:
