@@ -13,14 +13,13 @@ import traceback
 import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from refsim.core.errors import RefsimError
+from refsim.exec.process import Ended, Silent, Worker
+from refsim.exec.task_threads import ProcessServer, served
 from tests.fuzz.formats import FORMATS, Format
 from tests.fuzz.seeds import Files
 
@@ -162,27 +161,28 @@ class Task:
     count: int
 
 
-def _work(connection: Connection, seed: int, task: Task) -> None:
-    """The program of a worker: the number of each mutant goes out, and then its outcome."""
-    signal.signal(signal.SIGPROF, _alarm)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    row = FORMATS[task.format]
-    with scratch() as folder:
-        for number, files in enumerate(row.seeds()):  # what is loaded and compiled once belongs to no mutant
-            for way in range(8) if number < 2 else (4,):
-                read(folder, row, files, way=way)
+class Reader:
+    """Reads mutants of a format within limits, in a process of its own."""
+
+    def __init__(self, name: str) -> None:
+        signal.signal(signal.SIGPROF, _alarm)
+        self.row = FORMATS[name]
+        with scratch() as folder:  # what is loaded and compiled once belongs to no mutant
+            for number, files in enumerate(self.row.seeds()):
+                for way in range(8) if number < 2 else (4,):
+                    read(folder, self.row, files, way=way)
         _limit()
-        for number in range(task.first, task.first + task.count):
-            connection.send(number)
-            files = row.mutant(seed, number)
+
+    def mutant(self, seed: int, number: int) -> Outcome:
+        files = self.row.mutant(seed, number)
+        with scratch() as folder:
             signal.setitimer(signal.ITIMER_PROF, SECONDS)
             try:
-                outcome = read(folder, row, files, number)
+                return read(folder, self.row, files, number)
             except TooSlow:
-                outcome = Outcome(row.name, number, SLOW, "too slow", SECONDS)
+                return Outcome(self.row.name, number, SLOW, "too slow", SECONDS)
             finally:
                 signal.setitimer(signal.ITIMER_PROF, 0)
-            connection.send(outcome)
 
 
 def _alarm(*_: Any) -> None:
@@ -198,13 +198,7 @@ def _limit() -> None:
 
 def run(names: Sequence[str], total: int, seed: int, workers: int, first: int = 0) -> Iterator[Outcome]:
     """``total`` mutants over the formats, by their shares, in worker processes."""
-    with ThreadPoolExecutor(workers) as pool:
-        pieces = [pool.submit(_piece, seed, task) for task in _tasks(names, total, first)]
-        try:
-            for piece in as_completed(pieces):
-                yield from piece.result()
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
+    return served("fuzz", _tasks(names, total, first), [_Workers(seed) for _ in range(workers)])
 
 
 def _tasks(names: Sequence[str], total: int, first: int) -> list[Task]:
@@ -219,33 +213,20 @@ def _tasks(names: Sequence[str], total: int, first: int) -> list[Task]:
     return [task for _, task in sorted(made, key=lambda row: row[0])]
 
 
-def _piece(seed: int, task: Task) -> list[Outcome]:
-    """The outcomes of a task. A mutant that ends its worker is a finding, and another one goes on behind it."""
-    outcomes: list[Outcome] = []
-    end = task.first + task.count
-    while task.first < end:
-        connection, other = get_context("spawn").Pipe()
-        process = get_context("spawn").Process(target=_work, args=(other, seed, task), daemon=True)
-        process.start()
-        other.close()
-        told, kind, number = 0, CRASHED, task.first
-        try:
-            while number < end and connection.poll(START if not told else PATIENCE * SECONDS):
-                match connection.recv():
-                    case Outcome() as outcome:
-                        outcomes.append(outcome)
-                        number = outcome.number + 1
-                    case begun:
-                        number = begun
-                told += 1
-            kind = SLOW
-        except (EOFError, OSError):
-            if not told:
-                raise RuntimeError(f"a worker of {task.format} died before its first mutant") from None
-        process.kill()
-        process.join()
-        if number < end:
-            said = f"{kind}, status {process.exitcode}"
-            outcomes.append(Outcome(task.format, number, kind, said))
-        task = replace(task, first=number + 1, count=end - number - 1)
-    return outcomes
+class _Workers(ProcessServer):
+    """A worker at a time. A mutant that ends it is a finding, and another one goes on behind it."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(lambda name: Worker(Reader, name, where=f"fuzz {name}", seconds=START))
+        self._seed = seed
+
+    def serve(self, task: Task) -> Iterator[Outcome]:
+        for number in range(task.first, task.first + task.count):
+            try:
+                yield self.worker(task.format).call("mutant", self._seed, number, seconds=PATIENCE * SECONDS)
+            except (Ended, Silent) as error:
+                if self.stopped:
+                    return
+                kind = SLOW if isinstance(error, Silent) else CRASHED
+                yield Outcome(task.format, number, kind, f"{kind}: {error.got}")
+        self.close()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
 import pytest
 
 from refsim.core.errors import FormatError
-from tests.fuzz import readers
+from tests.fuzz import readers, runner
 from tests.fuzz.formats import FORMATS, Format
 from tests.fuzz.runner import FINDINGS, TooSlow, read, run, run_here, scratch
 
@@ -92,3 +94,22 @@ def test_workers() -> None:
     assert [(one.format, one.number) for one in found] == [(f, n) for f in ("npy", "sums") for n in range(60)]
     here = run_here(FORMATS["sums"], SEED, range(60))
     assert [one.kind for one in found if one.format == "sums"] == [one.kind for one in here]
+
+
+class Deadly(runner.Reader):
+    """Ends its process at one mutant, and takes too long for another."""
+
+    def mutant(self, seed: int, number: int) -> runner.Outcome:
+        if number == 1:
+            os._exit(3)
+        time.sleep(60 * (number == 2))
+        return super().mutant(seed, number)
+
+
+@pytest.mark.long
+def test_a_mutant_that_ends_its_worker_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runner, "Reader", Deadly)
+    monkeypatch.setattr(runner, "PATIENCE", 1 / runner.SECONDS)
+    found = {one.number: one.kind for one in run(["sums"], 4, SEED, 1)}
+    assert (found.keys(), found[1], found[2]) == ({0, 1, 2, 3}, "crashed", "too slow")
+    assert not {found[0], found[3]} & set(FINDINGS)
