@@ -107,11 +107,16 @@ def words_of(types: Types, kind: int, depth: int = 8) -> int:
     return 0
 
 
-def word_buffer(work: Module, binding: int, writable: bool) -> int:
-    """A new storage buffer of words at a binding; the id of its variable."""
+def word_buffer(work: Module, binding: int, writable: bool, count: int | None = None) -> int:
+    """A new storage buffer of words at a binding; the id of its variable.
+
+    With a ``count`` it has so many, and begins where its memory does also behind `refsim.spirv.rewrite`.
+    """
     if work.version < (1, 3):
         work.extension("SPV_KHR_storage_buffer_storage_class")
-    array = work.add(Op.TYPE_RUNTIME_ARRAY, work.type(Op.TYPE_INT, 32, 0))
+    word = work.type(Op.TYPE_INT, 32, 0)
+    length = [] if count is None else [work.constant(word, count)]
+    array = work.add(Op.TYPE_RUNTIME_ARRAY if count is None else Op.TYPE_ARRAY, word, *length)
     block = work.add(Op.TYPE_STRUCT, array)
     work.decorate(array, Decoration.ARRAY_STRIDE, 4)
     work.decorate(block, Decoration.BLOCK)

@@ -10,7 +10,7 @@ import pytest
 from modules import build, example
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
-from refsim.modules.repair.schema import Given, Schema, bound, edited, selectable
+from refsim.modules.repair.schema import MOST_WORDS, Given, Schema, bound, edited, selectable
 from refsim.modules.repair.search import AROUND, BATCH, FoundRepair, RepairSearch, batches, refused, tool
 from refsim.modules.repaired import unused
 from refsim.ops.base.binding import bind
@@ -56,6 +56,14 @@ def test_many_edits_in_one_module_are_valid(name: str) -> None:
     for at in range(0, len(every), len(every) // 6):
         batch = every[at : at + BATCH]
         assert refused(Schema(code, batch, Given(code, NOTHING), BINDING, 1000).module.to_bytes()) is None
+
+
+def test_the_words_that_choose_an_edit_stay_where_the_host_puts_them(code: Code, found: list[Edit]) -> None:
+    """What runs modules puts guard words in front of arrays without a length."""
+    some = [edit for edit in found[:BATCH] if selectable(code, edit)]
+    module = Schema(code, some, Given(code, NOTHING), BINDING, 1000).module
+    (chooses,) = (row for row in interface(module).bindings if row.number == BINDING)
+    assert (chooses.stride, chooses.nbytes) == (0, 4 * (1 + MOST_WORDS))
 
 
 def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, found: list[Edit]) -> None:

@@ -131,7 +131,7 @@ class Schema:
                 for change in edit.changes:
                     self._take(numbers[key], change, value is not None)
             words[:] = (numbers[key], *(value or [0] * MOST_WORDS))
-        self._selector = word_buffer(self.module, binding, False)
+        self._selector = word_buffer(self.module, binding, False, 1 + MOST_WORDS)
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
         bound(self.module, turns)
