@@ -35,6 +35,8 @@ Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
 UNKNOWN = "unknown padding"
 TAIL = "allocation tail"
+#: Profile -> (bool per cell: the actual byte is what it gives, what it explains and contradicts).
+Legal = Mapping[str, tuple[np.ndarray, Allowed]]
 
 
 class Report(Findings):
@@ -104,18 +106,42 @@ def diff(
     desc = _described(expected, actual, layout, shape, call)
     if actual_layout is not None and (laid := TensorDesc(desc.shape, actual_layout)) != desc:  # type: ignore[arg-type]
         options = {"profile": profile, "limit": limit, "explain": explain}
-        return _relaid(
-            expected,
-            actual,
-            desc,
-            laid,
-            title,
-            call,
-            options,
-            {"others": others, "search": search, "seen": seen},
-        )
+        more = {"others": others, "search": search, "seen": seen}
+        return _relaid(expected, actual, desc, laid, title, call, options, more)
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
+    ev, counts = _compared(expected, actual, desc, device, call, previous, others or {}, geometry)
+    chosen, legal = _legality(ev, profile, explain)
+    rest, causes = Start(ev), list[Cause]()
+    if explain:
+        with doing.explaining(str(desc if call is None else call.case)):
+            seconds = allowed() if search is None else search
+            rest, causes = explained(ev, 0 if seen else seconds, exact_edits(like))
+    if seen is not None and ev.differing.any():
+        causes.insert(0, Cause.seen(*seen, int(ev.differing.sum())))
+    report = Report(
+        ev,
+        title or f"{desc}",
+        counts,
+        _differences(ev, legal, limit),
+        int(ev.differing.sum()),
+        {name: allowed for name, (_, allowed) in legal.items()},
+        chosen,
+        (*rest.told, *([] if holds_elements(actual, desc) else _laid_as(ev)), *summary(rest.evidence))
+        if explain
+        else (),
+        tuple(causes),
+    )
+    if not explain or report.known or ev.reversed:
+        return report
+    return replace(report, facts=tuple(facts(rest.evidence)))
+
+
+def _compared(
+    expected: Raw, actual: Raw, desc: TensorDesc, device: bool, call: BoundCase | None, previous: BoundCase | None,
+    others: Mapping[str, np.ndarray], geometry: Geometry | None,
+) -> tuple[Evidence, tuple[Count, ...]]:  # fmt: skip
+    """The two buffers with what is known of them, and their bytes by kind: how many there are, and how many differ."""
     want, want_tail = _buffer(expected, desc, "expected")
     got, got_tail = _buffer(actual, desc, "actual")
     compared = np.ones(len(cells(want)), bool)
@@ -125,40 +151,20 @@ def diff(
     elif device and call is not None and desc.is_int8:
         compared = call.call.device_defined()
     known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
-    ev = Evidence(want, got, compared, call, previous, known | dict(others or {}), geometry)
+    ev = Evidence(want, got, compared, call, previous, {**known, **others}, geometry)
+    return ev, (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail))
+
+
+def _legality(ev: Evidence, profile: Profile | str | None, explain: bool) -> tuple[str | None, Legal]:
+    """The name of the profile that the device is allowed, and what each profile would give; none if nothing asks."""
+    own = {profile.name: profile} if isinstance(profile, Profile) else {}
     chosen = profile.name if isinstance(profile, Profile) else profile
-    extra = {} if not isinstance(profile, Profile) else {profile.name: profile}
-    legal = _legal(ev, extra) if explain or chosen is not None else {}
-    if chosen is not None and call is None:
+    legal = _legal(ev, own) if explain or chosen is not None else {}
+    if chosen is not None and ev.bound is None:
         raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
     if chosen is not None and chosen not in legal:
         raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, legal))
-    rest, found = Start(ev), list[Cause]()
-    if explain:
-        with doing.explaining(str(desc if call is None else call.case)):
-            rest, found = explained(
-                ev, 0 if seen else allowed() if search is None else search, exact_edits(like)
-            )
-    if seen is not None and ev.differing.any():
-        found.insert(0, Cause.seen(*seen, int(ev.differing.sum())))
-    report = Report(
-        ev,
-        title or f"{desc}",
-        (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail)),
-        _differences(ev, legal, limit),
-        int(ev.differing.sum()),
-        {name: allowed for name, (_, allowed) in legal.items()},
-        chosen,
-        (*rest.told, *([] if holds_elements(actual, desc) else _laid_as(ev)), *summary(rest.evidence))
-        if explain
-        else (),
-        tuple(found),
-    )
-    return (
-        replace(report, facts=tuple(facts(rest.evidence)))
-        if explain and not report.known and not ev.reversed
-        else report
-    )
+    return chosen, legal
 
 
 def _flat(
@@ -293,8 +299,8 @@ def _tail(want: np.ndarray, got: np.ndarray) -> list[Count]:
     return [Count(TAIL, count, differing, False)]
 
 
-def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.ndarray, Allowed]]:
-    """Profile -> (bool per cell: the actual byte is what it gives, what it explains and contradicts)."""
+def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> Legal:
+    """What each profile, and each of the ``extra`` ones, would give."""
     if ev.bound is None:
         return {}
     found = {}
@@ -310,15 +316,13 @@ def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> dict[str, tuple[np.nda
     return found
 
 
-def _differences(
-    ev: Evidence, legal: Mapping[str, tuple[np.ndarray, Allowed]], limit: int
-) -> tuple[Difference, ...]:
+def _differences(ev: Evidence, legal: Legal, limit: int) -> tuple[Difference, ...]:
     at = np.flatnonzero(ev.differing)
     order = np.argsort(ev.kinds[at], kind="stable")  # elements before padding
     return tuple(_difference(ev, int(cell), legal) for cell in at[order][:limit])
 
 
-def _difference(ev: Evidence, cell: int, legal: Mapping[str, tuple[np.ndarray, Allowed]]) -> Difference:
+def _difference(ev: Evidence, cell: int, legal: Legal) -> Difference:
     byte = cell * (1 if ev.desc.is_int8 else 4)
     want, got = ev.expected.data[cell], ev.actual.data[cell]
     return Difference(

@@ -266,18 +266,7 @@ def run_graph(
     observe: Observer | None = None,
 ) -> list[np.ndarray]:
     """Run one delegate and return its outputs as logical arrays. LimitError before it if it needs too much memory."""
-    return start_graph(graph, inputs, executor, number, observe).finish()
-
-
-def start_graph(
-    graph: Graph,
-    inputs: Sequence[np.ndarray],
-    executor: Executor,
-    number: int = 0,
-    observe: Observer | None = None,
-) -> Pending:
-    """Begin to run one delegate; an executor that keeps no runs in flight ends it here. Raises as `run_graph` does."""
-    return started(session_of(graph, executor, number, observe), graph, inputs, number, observe)
+    return started(session_of(graph, executor, number, observe), graph, inputs, number, observe).finish()
 
 
 def session_of(graph: Graph, executor: Executor, number: int = 0, observe: Observer | None = None) -> Session:

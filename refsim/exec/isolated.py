@@ -25,7 +25,8 @@ from refsim.exec.executor import (
     Source,
     Tries,
     run_graph,
-    start_graph,
+    session_of,
+    started,
 )
 from refsim.exec.finding import KernelFinding
 from refsim.exec.process import Ended, ProcessError, Raised, Silent, Worker
@@ -290,7 +291,8 @@ class _Child:
     def begin(self, ticket: int, key: int, inputs: Sequence[np.ndarray], dropped: Sequence[int]) -> None:
         for old in dropped:
             self.begun.pop(old, None)
-        self.begun[ticket] = start_graph(self.graphs[key], inputs, self.executor)
+        graph = self.graphs[key]
+        self.begun[ticket] = started(session_of(graph, self.executor), graph, inputs, 0, None)
 
     def end(self, ticket: int) -> list[np.ndarray]:
         return self.begun.pop(ticket).finish()

@@ -19,7 +19,6 @@ _LAUNCH = "refsim/core/launch.py"
 _INDEX, _LANES, _QMATH = "refsim/core/index.py", "refsim/core/lanes.py", "refsim/core/qmath.py"
 _EPILOGUE, _CONV, _EMULATED = _OPS + "base/epilogue.py", _OPS + "base/conv.py", "refsim/exec/emulated.py"
 _GENERAL, _DW, _PW = _OPS + "q8ta_conv2d_general.py", _OPS + "q8ta_conv2d_dw.py", _OPS + "q8ta_conv2d_pw.py"
-_TRANSPOSED, _IM2COL = _OPS + "q8ta_conv2d_transposed.py", _OPS + "q8ta_im2col.py"
 _HEAD = _OPS + "linear_q8ta_q8csw_tiled.py"
 _ADD, _RELU, _CLONE = _OPS + "q8ta_add.py", f"{_OPS}{RELU}.py", _OPS + "q8ta_clone.py"
 
