@@ -45,7 +45,6 @@ INT8 = (-128, 127, torch.int8)
 
 def program(function: Callable[..., Any], *shapes: tuple[int, ...], **constants: Tensor) -> FxProgram:
     """The decomposed program of a function of its inputs; with ``constants``, of a module with these buffers first."""
-
     forward = function if constants else lambda m, *inputs: function(*inputs)
     parts = {name: partial(nn.Buffer, value) for name, value in constants.items()}
     return decompose.run(torch.export.export(*network(forward, *shapes, **parts).made("small")))
@@ -81,9 +80,7 @@ def test_passes_are_pure_and_idempotent(step: Any) -> None:
         return torch.addmm(m.b, z.reshape(2, 12), m.v.t())
 
     constants = {"w": torch.randn(4, 4, 1, 1), "v": torch.randn(5, 12), "b": torch.randn(5)}
-    before = program(everything, (2, 12), **constants)
-    if step is not functional:
-        before = functional(before)
+    before = (program if step is functional else prepared)(everything, (2, 12), **constants)
     text, kept = str(before.graph), dict(before.constants)
     once = step(before)
     assert str(before.graph) == text and before.constants == kept
@@ -230,9 +227,9 @@ def test_mixed_types(function: Any, converted: list[str]) -> None:
     ],
 )
 def test_squeeze_views(source: tuple[int, ...], shape: tuple[int, ...], becomes: Any) -> None:
-    (node,) = squeeze_views(prepared(lambda x: x.view(shape), source)).calls()
-    expected = becomes or ("view_copy", list(shape))
-    assert (target_name(node).removeprefix("aten.").removesuffix(".default"), node.args[1]) == expected
+    after = squeeze_views(prepared(lambda x: x.view(shape), source))
+    (node,) = after.calls()
+    assert (*names(after), node.args[1]) == (becomes or ("view_copy", list(shape)))
     assert shape_of(node) == shape
 
 
@@ -261,8 +258,8 @@ def test_squeeze_inputs(shape: tuple[int, ...], short: list[int] | None) -> None
     views = [node for node in after.calls() if target_name(node) == "aten.view_copy.default"]
     assert [list(node.args[1]) for node in views] == ([] if short is None else [short, list(shape)])
     x = torch.randn(shape)
-    assert torch.equal(values(after, x)[0], torch.nn.functional.gelu(x) + 1)
-    assert [shape_of(node) for node in after.outputs()] == [tuple(value.shape) for value in values(after, x)]
+    (made,), (node,) = values(after, x), after.outputs()
+    assert torch.equal(made, torch.nn.functional.gelu(x) + 1) and shape_of(node) == made.shape
 
 
 def test_promote() -> None:

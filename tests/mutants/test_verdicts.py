@@ -41,14 +41,12 @@ def test_machine_code_is_shared_where_the_text_is_the_same(
 
 
 @pytest.mark.long
-def test_a_wrong_lane_is_noticed_and_its_region_named() -> None:
-    area, change = next(
-        (area, change)
-        for area, change in [("emulated", each) for each in sample.every("emulated").values()]
-        if change.file == "refsim/core/lanes.py" and change.scope == "lane" and change.kind == "operator"
-    )
-    found = trial.run(area, change)
+def test_a_wrong_lane_is_noticed_and_named_at_its_place() -> None:
+    lanes = (each for each in sample.every("emulated").values() if each.file == "refsim/core/lanes.py")
+    change = next(each for each in lanes if each.scope == "lane" and each.kind == "operator")
+    found = trial.run("emulated", change)
     assert found.verdict == trial.CORPUS and found.by and found.noticed, found
+    assert found.cause and found.place == naming.RIGHT, found
 
 
 @pytest.mark.long
