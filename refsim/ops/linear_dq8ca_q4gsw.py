@@ -35,7 +35,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import TAILS, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import Defect
 from refsim.ops.base.epilogue import HAS_BIAS, align4, pad_rows
-from refsim.ops.base.group_linear import BLOCK, LANES
+from refsim.ops.base.group_linear import BLOCK, LANES, tree_sum
 from refsim.ops.base.int4 import halves_place, nibble
 from refsim.ops.base.spec import Call, KernelSpec, Upstream
 from refsim.ops.base.target import Target
@@ -191,7 +191,7 @@ def kernel(reached, spec, push, x, scale, zp, weight, sums, weight_scales, bias,
         at = row * k4 * BLOCK
         total = np.float32(0.0)
         if m == 1:
-            lanes = [np.float32(0.0) for _ in range(LANES)]
+            lanes = np.zeros(LANES, np.float32)
             for i in range(k4):
                 factor = as_f32(weight_scales[i // group4 * padded + n])
                 for k in range(4 * i, 4 * i + 4):
@@ -199,12 +199,7 @@ def kernel(reached, spec, push, x, scale, zp, weight, sums, weight_scales, bias,
                     real = f32(nibble(weight[place], shift)) * factor
                     given = flush(as_f32(x[at + k]), flags)
                     lanes[i % LANES] = mul_add(given, real, lanes[i % LANES], flags)
-            half = LANES // 2
-            while half > 0:
-                for t in range(half):
-                    lanes[t] = lanes[t] + lanes[t + half]
-                half //= 2
-            total = lanes[0]
+            total = tree_sum(lanes, LANES)
         else:
             line, place_in_line = row // m, row % m
             zero = lane(zp[line * ((m + 3) // 4) + place_in_line // 4], place_in_line % 4)

@@ -36,6 +36,7 @@ from refsim.ops.base.case import Case
 from refsim.ops.base.case_rule import MANY, CaseSlot, Hard, Made, twins
 from refsim.ops.base.defect import FIRST_PLANE
 from refsim.ops.base.epilogue import HAS_BIAS
+from refsim.ops.base.group_linear import tree_sum
 from refsim.ops.base.spec import Call, KernelSpec, Upstream
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
@@ -148,12 +149,7 @@ def kernel(reached, spec, push, x_words, weight, scales, bias, out):  # type: ig
                 x = flush(as_f32(x_words[(row * push[K4] + k4) * 4 + j]), bits)
                 acc = np.float32(mul_add(x, f32(int4.nibble(word, shift + 8 * j)) * scale, acc, bits))
             sums[k4 % lanes] = acc
-        half = lanes // 2
-        while half > 0:
-            for t in range(half):
-                sums[t] = sums[t] + sums[t + half]
-            half //= 2
-        total = sums[0]
+        total = tree_sum(sums, lanes)
         if bits & HAS_BIAS:
             total = total + as_f32(bias[n])
         out[row * columns + n] = f32_bits(total)

@@ -17,9 +17,11 @@ The bias is added last. Source: ET-VK's linear_dq8ca_q4gsw_tiled and linear_dq8c
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
+from refsim.core.jit import jitable
 from refsim.core.qmath import flush, mul_add, to_int8_added
 from refsim.ops.base import group_linear, int4
 from refsim.ops.base.arg import Arrays
@@ -104,6 +106,17 @@ def cooperative(
             lanes = lanes[..., :half] + lanes[..., half:]
         total: np.ndarray = lanes[..., 0]
         return total if bias is None else total + bias
+
+
+@jitable
+def tree_sum(sums: Any, lanes: Any) -> Any:
+    """The sum of so many floats, a power of two: the second half is added to the first until one is left."""
+    half = lanes // 2
+    while half > 0:
+        for t in range(half):
+            sums[t] = sums[t] + sums[t + half]
+        half //= 2
+    return sums[0]
 
 
 # --- for other weights and sums --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     cpu("N3-rows", "N3", ROWS, ("zero point of rows",),
         (f"{_OPS}{ROWS}.py", "acc -= zero * sums[", "acc -= 2 * zero * sums[")),
     cpu("S2-tree", "S2", LINEAR, ("reduction too short",),
-        (f"{_OPS}{LINEAR}.py", "for t in range(half):", "for t in range(half - (2 * half == lanes)):")),
+        (_OPS + "base/group_linear.py", "for t in range(half):", "for t in range(half - (2 * half == lanes)):")),
     cpu("S2-range", "S2", RANGE, ("range of rows",),
         (_OPS + "base/row_range.py", "range(row * k, row * k + k):", "range(row * k, row * k + k // 4 * 4):")),
     # --- native kernels ----------------------------------------------------------------------------------
