@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:  # what has no such tests pays for no imports
     from refsim.core.buffer import PackedBuffer
     from refsim.core.layout import Layout
     from refsim.exec.executor import Executor
+    from refsim.formats.cases import Stored
 
     Buffer = bytes | np.ndarray | PackedBuffer | str | os.PathLike[str]
 
@@ -107,7 +109,9 @@ class PackedGolden:
         name, an order of dims or a ``.toml``. Raises what `refsim.diff` raises if the bytes do not fit the tensor.
         """
         __tracebackhide__ = True
-        self._check(buffer, layout, shape, name, case, profile)
+        from refsim.golden.named import open_case
+
+        self._check(buffer, layout, shape, name, None if case is None else open_case(case), profile)
 
     def _check(
         self,
@@ -115,7 +119,7 @@ class PackedGolden:
         layout: Layout | str | None,
         shape: Sequence[int] | None,
         name: str,
-        case: str | None,
+        stored: Stored | None,
         profile: str | os.PathLike[str] | None,
         source: str = "--actual FILE",
         seen: tuple[str, str] | None = None,
@@ -126,10 +130,7 @@ class PackedGolden:
         from refsim.formats import layout_file, profiles
 
         layout = layout_file.named(layout) if isinstance(layout, str) else layout
-        if case is not None:
-            from refsim.golden.named import open_case
-
-            stored = open_case(case)
+        if stored is not None:
             expected, call, where = stored.expected, stored.bound, stored.name
         else:
             path = self._path(name)
@@ -142,7 +143,7 @@ class PackedGolden:
         report = diff(
             expected, _raw(buffer), layout, shape,
             call=call, profile=None if profile is None else profiles.profile(profile),
-            device=case is not None, limit=MOST_SHOWN, title=where, actual_layout=layout if shape is None else None,
+            device=stored is not None, limit=MOST_SHOWN, title=where, actual_layout=layout if shape is None else None,
             seen=seen,
         )  # fmt: skip
         if not report.same:
@@ -164,14 +165,17 @@ class PackedGolden:
         """
         from refsim.exec.executor import YOURS
         from refsim.exec.factory import executor_named
-        from refsim.golden.check import ran_again
+        from refsim.golden.check import asked_of, ran_again
         from refsim.golden.judge import KNOWN_DEFECT, judged
         from refsim.golden.named import open_case
 
         stored, opened = open_case(case), self._config.stash[_EXECUTORS]
         if executor not in opened:
             opened[executor] = executor_named(executor)
-        runner, bound = opened[executor], stored.bound
+        runner = opened[executor]
+        bound = asked_of(runner, stored.bound)
+        if bound is not stored.bound:
+            stored = replace(stored, bound=bound, expected=bound.call.expected(bound.inputs))
         source = runner.source(bound.call)
         if runner.foreign and source.whose != YOURS:
             pytest.fail(
@@ -183,9 +187,8 @@ class PackedGolden:
             if found.verdict == KNOWN_DEFECT:
                 warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=3)
                 return
-        right = bound.call.expected(bound.inputs) == actual
-        seen = None if right else ran_again(runner, bound, actual).told
-        self._check(actual, None, None, "", case, profile, f"-x {executor}", seen)
+        seen = None if stored.expected == actual else ran_again(runner, bound, actual).told
+        self._check(actual, None, None, "", stored, profile, f"-x {executor}", seen)
 
     def _path(self, name: str) -> Path:
         __tracebackhide__ = True

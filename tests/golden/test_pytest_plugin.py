@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from modules.wgsl_kernels import RIGHT
+from needed import needs_device
 
 from refsim.core.buffer import PackedBuffer
+from refsim.exec.factory import executor_named
 from refsim.golden.named import open_case
 
 pytest_plugins = ["pytester"]
@@ -177,3 +180,13 @@ def test_the_documented_example(project: pytest.Pytester) -> None:
     assert len(shown) == 4
     for page_shows, printed in shown:
         assert page_shows == printed
+
+
+def test_a_kernel_on_flat_tensors_is_compared_with_its_own_meaning(project: pytest.Pytester) -> None:
+    """A right convolution gives other bytes there than the packed kernel of the same case."""
+    with needs_device():
+        executor_named(f"wgsl:{RIGHT}")
+    project.makepyfile(
+        f"def test_it(packed_golden): packed_golden.check_kernel('q8ta_conv2d/0027', 'wgsl:{RIGHT}')"
+    )
+    run(project).assert_outcomes(passed=1)
