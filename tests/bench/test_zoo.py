@@ -53,7 +53,7 @@ def dies() -> dict[str, Any]:
     return {}
 
 
-def takes(megabytes: int) -> dict[str, Any]:
+def takes(megabytes: int = 4000) -> dict[str, Any]:
     return {"bytes": np.ones(megabytes << 20, np.uint8).nbytes}
 
 
@@ -72,23 +72,22 @@ def sees_torch() -> dict[str, Any]:
     return {"torch": True}
 
 
-def test_a_process_that_takes_too_long_is_ended() -> None:
-    assert limited.call(Limits(seconds=1), False, sleeps) == {"error": "Silent: no answer within 1 s"}
+@pytest.mark.parametrize(
+    ("limits", "work", "said"),
+    [
+        (Limits(seconds=1), sleeps, "Silent: no answer within 1 s"),
+        (Limits(), dies, "Ended: signal 11"),
+        (Limits(megabytes=2000), takes, "MemoryError: more than 2000 MB"),
+        (Limits(), fails, "ValueError: this is wrong (test_zoo.py:"),
+    ],
+)
+def test_what_ends_a_process_is_one_line(limits: Limits, work: Any, said: str) -> None:
+    (error,) = limited.call(limits, False, work).values()
+    assert error.startswith(said)
 
 
-def test_a_process_that_dies_is_told() -> None:
-    assert limited.call(Limits(), False, dies) == {"error": "Ended: signal 11"}
-
-
-def test_memory_is_limited() -> None:
+def test_a_process_may_take_less_than_its_limit() -> None:
     assert limited.call(Limits(megabytes=2000), False, takes, 10) == {"bytes": 10 << 20}
-    (error,) = limited.call(Limits(megabytes=2000), False, takes, 4000).values()
-    assert error.startswith("MemoryError: more than 2000 MB")
-
-
-def test_an_exception_is_one_line_with_its_place() -> None:
-    (error,) = limited.call(Limits(), False, fails).values()
-    assert error.startswith("ValueError: this is wrong (test_zoo.py:")
 
 
 def test_torch_is_out_of_reach() -> None:

@@ -23,6 +23,7 @@ from refsim.cli.kit.document import SCHEMA
 from refsim.cli.kit.options import LayoutType, Numbers, ProfileType
 from refsim.cli.kit.target import TargetType
 from refsim.cli.kit.verb import GROUPS
+from refsim.cli.kit.written import Written
 from refsim.cli.pack import Byte
 from refsim.core import status as statuses
 from refsim.core import strict_json
@@ -101,22 +102,42 @@ def test_docs_name_no_verb_and_no_status_that_is_not_there() -> None:
     assert listed == {number for number in vars(statuses).values() if isinstance(number, int)}
 
 
-def choice(kind: click.Choice) -> str:
-    return max(kind.choices, key=len)
+def no_places(kind: Written) -> list[tuple[str, str]]:
+    """Where nothing can be written, or no file."""
+    below_a_file = (f"{DOCS}/x", f"{DOCS}/x: cannot be written; got ")
+    if kind.folder:
+        return [below_a_file]
+    folder = (
+        f"{DOCS.parent}",
+        f"is a folder, and a file is written; need a file, such as {DOCS.parent}/NAME",
+    )
+    return [below_a_file, folder, ("nofolder/sub/x", "got no such folder as nofolder/sub, need a path in")]
 
 
-#: Type of an option -> a word that it does not take, and what is said of that.
-NOT_TAKEN: dict[type, Callable[[Any], tuple[str, str]]] = {
-    LayoutType: lambda kind: ("4w4cc", "did you mean 4W4C?"),
-    Numbers: lambda kind: ("six", "'six' is not a"),
-    ProfileType: lambda kind: ("nvdia", "did you mean nvidia?"),
-    TargetType: lambda kind: ("malli", "did you mean mali?"),
-    click.Choice: lambda kind: (choice(kind)[:-1], f"did you mean {choice(kind)}?"),
-    click.IntRange: lambda kind: (f"{kind.min - 1}", f"{kind.min - 1} is no whole number from {kind.min} "),
-    click.FloatRange: lambda kind: (f"{kind.min - 1}", "no number from"),
-    type(click.INT): lambda kind: ("1e9", "'1e9' is no whole number"),
-    Byte: lambda kind: ("0x100", "'0x100' is not a byte"),
-    FillByte: lambda kind: ("five", "'five' is not a byte"),
+def no_choice(kind: click.Choice) -> list[tuple[str, str]]:
+    longest = max(kind.choices, key=len)
+    return [(longest[:-1], f"did you mean {longest}?")]
+
+
+def no_number(kind: Any) -> list[tuple[str, str]]:
+    return [("many", "'many' is no "), (f"{kind.min - 1}", f" from {kind.min} ")]
+
+
+#: Type of an option -> words that it does not take, and what is said of each.
+NOT_TAKEN: dict[type, Callable[[Any], list[tuple[str, str]]]] = {
+    LayoutType: lambda kind: [("4w4cc", "did you mean 4W4C?")],
+    Numbers: lambda kind: [("six", "'six' is not a")],
+    ProfileType: lambda kind: [
+        ("mali", "not measured: no recording and no probe of such a device is at hand")
+    ],
+    TargetType: lambda kind: [("malli", "did you mean mali?")],
+    click.Choice: no_choice,
+    click.IntRange: no_number,
+    click.FloatRange: no_number,
+    type(click.INT): lambda kind: [("1e9", "'1e9' is no whole number")],
+    Byte: lambda kind: [("0x100", "'0x100' is not a byte")],
+    FillByte: lambda kind: [("five", "'five' is not a byte")],
+    Written: no_places,
 }
 EVERY = dict(commands())
 OPTIONS = [
@@ -127,10 +148,8 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("verb", "option", "kind"), [row for row in OPTIONS if type(row[2]) in NOT_TAKEN])
 def test_a_value_that_an_option_does_not_take(verb: str, option: str, kind: click.ParamType, refsim) -> None:
-    word, said = NOT_TAKEN[type(kind)](kind)
-    refsim(f"{verb} {option} {word}").refused(said)
-    if isinstance(kind, (click.IntRange, click.FloatRange)):
-        refsim(f"{verb} {option} many").refused("'many' is no ")
+    for word, said in NOT_TAKEN[type(kind)](kind):
+        refsim(f"{verb} {option} {word}").refused(said)
 
 
 @pytest.mark.parametrize("verb", EVERY)

@@ -272,29 +272,16 @@ def test_a_page_that_was_not_written_is_named_too(line: str, scratch: Path, mode
 
 # --- the line `rerun:` -----------------------------------------------------------------------------------
 
-#: Of each verb that makes something new: a command with OUT where that is named.
-MODELS = DATA / "models"
-RAW, HEAD = DATA / "device" / "linear_head.raw", MODELS / "linear_head.io.npz"
-MAKING = {
-    "collect": f"collect {RAW}.pte {RAW}.npz -o OUT",
-    "extract": f"extract {MODELS}/mixed_ops.pte -n 0:7 --random 0 --output=OUT",
-    "golden export": "golden export q8ta_relu --size small --pte OUT",
-    "probe": "probe --pte OUT",
-    "sweep": "sweep q8ta_relu -n 2 -x cpu:emulated --workers 0 --scheduler none --db OUT.sqlite",
-    "triage": f"triage {RAW}.pte -i {HEAD} --outputs {RAW}.npz -oOUT",
-}
+#: Other ways to give the option of these verbs.
+FORMS = {"extract": ("-o ", "--output="), "triage": ("-o ", "-o")}
 
 
-def test_the_table_has_every_verb_that_makes_something_new() -> None:
-    made = {name for name, verb in commands() if any(isinstance(one.type, New) for one in verb.params)}
-    assert made == set(MAKING)
-
-
-@pytest.mark.parametrize("verb", MAKING)
-def test_what_a_verb_made_gets_a_free_name(verb: str, tmp_path: Path, monkeypatch, refsim: Callable) -> None:
+@pytest.mark.parametrize("row", sorted(options(lambda one: isinstance(one.type, New))), ids=" ".join)
+def test_what_a_verb_made_gets_a_free_name(row, tmp_path: Path, models: Path, monkeypatch, refsim) -> None:
     monkeypatch.chdir(tmp_path)
-    words = MAKING[verb].replace("OUT", "made").split()
-    first = "made.sqlite" if verb == "sweep" else "made"
+    line = ROWS[row].format(models=models, device=DATA / "device").replace(*FORMS.get(row[0], ("", "")))
+    words = line.replace("NEW", "made").split()
+    first = "made.db" if row[0] == "sweep" else "made"
     names = [first.replace("made", name) for name in ("made", "made-2", "made-3")]
     for number, name in enumerate(names):
         assert not (tmp_path / name).exists()
