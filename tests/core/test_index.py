@@ -8,11 +8,8 @@ import numpy as np
 import pytest
 
 from refsim.core import buffer, index
-from refsim.core.jit import ready
 from refsim.core.layout import FLOAT_LAYOUTS, INT8_LAYOUTS, Layout
 from refsim.core.tensor import TensorDesc
-
-numba = ready()
 
 LAYOUTS = (*INT8_LAYOUTS, *FLOAT_LAYOUTS)
 #: NCHW; every residue of every blocked dim, one to three blocks each
@@ -65,40 +62,6 @@ def test_coord_is_the_inverse(row: Layout) -> None:
         inside = index.inside(desc.meta, 0, *coords)
         assert inside.sum() == desc.numel, shape
         assert inside[buffer.offsets(desc)].all(), shape
-
-
-@numba.njit
-def compiled_places(meta, at, hashed, sizes):  # type: ignore[no-untyped-def]
-    w, h, c, n = sizes
-    places = np.empty(n * c * h * w, np.int64)
-    words = np.empty_like(places)
-    back = np.empty((n * c * h * w, 4), np.int64)
-    i = 0
-    for b in range(n):
-        for k in range(c):
-            for y in range(h):
-                for x in range(w):
-                    places[i] = index.buf_idx(meta, at, hashed, x, y, k, b)
-                    words[i] = index.word_idx(meta, at, hashed, x, y, k, b)
-                    back[i] = np.array(index.coord(meta, at, hashed, places[i]))
-                    i += 1
-    return places, words, back
-
-
-@each_layout
-def test_python_numpy_and_numba_agree(row: Layout) -> None:
-    for shape in ALL_SHAPES[::17]:
-        desc = TensorDesc(shape, row)
-        with_numpy = buffer.offsets(desc).reshape(-1)
-        push = np.array((-7, -7, -7, *desc.meta), np.int32)  # the eight words may begin anywhere
-        places, words, back = compiled_places(push, 3, np.int64(desc.hashed), desc.sizes_whcn)
-        assert np.array_equal(places, with_numpy), shape
-        assert np.array_equal(words, with_numpy // 4), shape
-        n, c, h, w = np.unravel_index(np.arange(desc.numel), shape)
-        assert np.array_equal(back, np.stack([w, h, c, n], 1)), shape
-        for i in range(0, desc.numel, 11):
-            where = (int(w[i]), int(h[i]), int(c[i]), int(n[i]))
-            assert index.buf_idx(desc.meta, 0, desc.hashed, *where) == with_numpy[i]
 
 
 @each_layout

@@ -1,4 +1,4 @@
-"""Lanes of words: the same for Python ints, NumPy arrays and compiled code."""
+"""Lanes of words: the same for Python ints and NumPy arrays."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from refsim.core import lanes
-from refsim.core.jit import ready
 from refsim.core.rng import Rng
-
-numba = ready()
 
 BYTES = Rng(1).int8((200, 4))
 WORDS = BYTES.copy().view(np.int32).reshape(-1)
@@ -54,24 +51,3 @@ def test_float_bits(value: float) -> None:
     bits = lanes.f32_bits(np.float32(value))
     assert int(bits) & 0xFFFFFFFF == int(np.float32(value).view(np.uint32))
     assert lanes.as_f32(bits).tobytes() == np.float32(value).tobytes()
-
-
-@numba.njit
-def compiled(words, others, out):  # type: ignore[no-untyped-def]
-    for i in range(words.size):
-        built = 0
-        for k in range(4):
-            built = lanes.insert(built, k, lanes.lane(words[i], k))
-        out[i, 0] = built
-        out[i, 1] = lanes.dot4(words[i], others[i])
-        out[i, 2] = lanes.f32_bits(lanes.as_f32(words[i]))
-
-
-def test_compiled() -> None:
-    others = OTHER.copy().view(np.int32).reshape(-1)
-    out = np.empty((len(WORDS), 3), np.int32)
-    compiled(WORDS, others, out)
-    assert np.array_equal(out[:, 0], WORDS)
-    assert np.array_equal(out[:, 1], (BYTES.astype(int) * OTHER).sum(1))
-    quiet = ~np.isnan(WORDS.view(np.float32))
-    assert np.array_equal(out[quiet, 2], WORDS[quiet])

@@ -218,23 +218,6 @@ def test_requant(profile: Profile) -> None:
             assert requant_compiled(values, inv, np.int32(zp), np.int32(profile.flags)).tolist() == need
 
 
-@numba.njit
-def mul_add_compiled(a, b, c, flags):  # type: ignore[no-untyped-def]
-    out = np.empty(a.size, np.float32)
-    for i in range(a.size):
-        out[i] = qmath.mul_add(qmath.flush(a[i], flags), b[i], c[i], flags)
-    return out
-
-
-@pytest.mark.parametrize("profile", EVERY_PROFILE, ids=lambda p: p.name)
-def test_numba_adds_products_as_python_does(profile: Profile) -> None:
-    with np.errstate(all="ignore"):
-        a, b, c = np.array(adversarial(), np.float32).T.copy()
-        a[::9] = 1e-40
-        python = qmath.mul_add(qmath.flush(a, profile.flags), b, c, profile.flags)
-        assert mul_add_compiled(a, b, c, np.int32(profile.flags)).tobytes() == python.tobytes()
-
-
 def test_where_the_zero_point_is_added() -> None:
     """Kernels that add it as a float, before the conversion, cannot wrap."""
     values, one = np.array([3e9, -3e9, INF, 100.0], np.float32), np.float32(1.0)

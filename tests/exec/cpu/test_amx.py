@@ -8,7 +8,6 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 
-import numpy as np
 import pytest
 from cases import GENERAL, conv
 from test_exact import ROUTED, routed
@@ -16,12 +15,10 @@ from wide import check
 
 from refsim.cli.doctor import processor
 from refsim.core.rng import Rng
-from refsim.exec.cpu import NativeExecutor, compiled, isa, routes
+from refsim.exec.cpu import NativeExecutor, isa, routes
 from refsim.exec.cpu.amx import tiles
 from refsim.exec.cpu.amx.prepack import TileSizes, divide
-from refsim.exec.cpu.amx.tiles import EMULATED_BYTES, Emulated, Real, Shapes, emulation
 from refsim.exec.cpu.conv_problem import conv_problem
-from refsim.exec.cpu.ir import PTR, ModuleText
 from refsim.exec.cpu.isa import ISAS, cpu
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
@@ -75,65 +72,6 @@ def test_cases_reach_every_way() -> None:
     assert {(2, 2), (1, 4), (4, 1)} <= shapes.keys()
     assert {"in place", "packed", "flat", "by row"} <= ways.keys()
     assert min(ways.values()) > 0, ways
-
-
-# --- the instructions --------------------------------------------------------------------------------------
-
-
-def instructions(module: ModuleText, name: str, *, emulated: bool) -> None:
-    """Each of them once: sums of two products of tiles, the first sums loaded, the others zeroed; both stored."""
-    if emulated:
-        emulation(module, name)
-    with module.function(name, (PTR,) * 6) as fn:
-        config, a, b, start, out, memory = fn.params
-        unit = Emulated(fn, name, memory) if emulated else Real(fn)
-        shapes = Shapes(2, 2)
-        unit.configure(config)
-        unit.load(shapes.pixels(0), a, fn.i64(80))
-        unit.load(shapes.weights(1), b, fn.i64(64))
-        unit.load(shapes.sums(0, 1), start, fn.i64(0))
-        unit.zero(shapes.sums(1, 1))
-        for _ in range(2):
-            unit.multiply(shapes.sums(0, 1), shapes.pixels(0), shapes.weights(1))
-        unit.multiply(shapes.sums(1, 1), shapes.pixels(0), shapes.weights(1))
-        unit.store(shapes.sums(0, 1), out, fn.i64(128))
-        unit.store(shapes.sums(1, 1), out + 64, fn.i64(128))
-        unit.release()
-
-
-@pytest.mark.parametrize("emulated", [True] if LACKING else [True, False])
-@pytest.mark.parametrize(("rows", "k_bytes"), [(16, 64), (1, 4), (7, 28), (13, 60), (16, 4)])
-def test_instructions(rows: int, k_bytes: int, emulated: bool) -> None:
-    rng = np.random.default_rng(rows)
-    a = rng.integers(-128, 128, (16, 80), dtype=np.int8)
-    b = rng.integers(-128, 128, (16, 16, 4), dtype=np.int8)
-    start = rng.integers(-(2**31), 2**31, 16).astype(np.int32)
-    out = np.full((17, 32), 77, np.int32)
-    memory = np.full(EMULATED_BYTES, 99, np.uint8)
-    run = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 6)(compiled.address(instructions, emulated=emulated))
-    config = Shapes(2, 2, rows, k_bytes).config
-    run(*(array.ctypes.data for array in (config, a, b, start, out, memory)))
-    k4s = k_bytes // 4
-    want = np.einsum(
-        "mkq,knq->mn", a[:rows, :k_bytes].reshape(rows, k4s, 4).astype(np.int64), b[:k4s].astype(np.int64)
-    )
-    assert np.array_equal(out[:rows, :16], (start + 2 * want).astype(np.int32))
-    assert np.array_equal(out[:rows, 16:], want)
-    assert (out[rows:] == 77).all(), "no more rows than the configuration has"
-
-
-@pytest.mark.parametrize("a", range(1, 5))
-@pytest.mark.parametrize("b", range(1, 5))
-def test_registers_of_different_kinds_differ(a: int, b: int) -> None:
-    if a * b + min(a, b) >= tiles.TILES:
-        return
-    shapes = Shapes(a, b)
-    sums = {shapes.sums(i, j) for i in range(a) for j in range(b)}
-    pixels, weights = {shapes.pixels(i) for i in range(a)}, {shapes.weights(j) for j in range(b)}
-    assert len(sums) == a * b and sums | pixels | weights <= set(range(tiles.TILES))
-    assert not (sums & pixels or sums & weights or pixels & weights)
-    # every tile of the kind that there are fewer of has a register of its own
-    assert len(pixels if a <= b else weights) == min(a, b)
 
 
 # --- the choice --------------------------------------------------------------------------------------------

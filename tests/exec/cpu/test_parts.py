@@ -1,8 +1,7 @@
-"""Pieces that several kernels share: narrowing, groups of channels, copies, and what may be read in place."""
+"""Pieces that several kernels share: groups of channels, copies, and what may be read in place."""
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import replace
 
 import numpy as np
@@ -12,44 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import compiled
 from refsim.exec.cpu.amx.prepack import _even
 from refsim.exec.cpu.depthwise.kernel import depthwise, is_long
 from refsim.exec.cpu.depthwise.prepack import groups
 from refsim.exec.cpu.dot import DOTS
 from refsim.exec.cpu.elementwise import kernel, prepack
-from refsim.exec.cpu.ir import I32, PTR, ModuleText, vec
-from refsim.exec.cpu.isa import ISAS, Isa, cpu
-from refsim.exec.cpu.narrow import VECTORS, narrow, order
+from refsim.exec.cpu.ir import ModuleText
+from refsim.exec.cpu.isa import ISAS, Isa
+from refsim.exec.cpu.narrow import VECTORS, order
 from refsim.exec.cpu.strides import PackedStrides, strides_of
 
-WIDEST = cpu().isa
 IMAGES, ROWS, PIXELS = 2, 3, 5
 EVEN = strides_of(TensorDesc((IMAGES, 8, ROWS, PIXELS), "4C"))
-
-
-def narrowed(module: ModuleText, name: str, *, lanes: int, packs: bool) -> None:
-    """Four vectors of integers to bytes."""
-    with module.function(name, (PTR, PTR)) as fn:
-        source, to = fn.params
-        vectors = [fn.load(source + 4 * lanes * v, vec(I32, lanes)) for v in range(VECTORS)]
-        fn.store(narrow(fn, vectors, packs), to)
-
-
-@pytest.mark.parametrize("packs", [False, True] if WIDEST.packs else [False])
-@pytest.mark.parametrize("lanes", [n for n in (4, 8, 16) if n <= WIDEST.lanes])
-def test_narrowing_saturates_and_puts_every_lane_in_its_place(lanes: int, packs: bool) -> None:
-    rng = np.random.default_rng(lanes)
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(
-        compiled.address(narrowed, lanes=lanes, packs=packs)
-    )
-    edges = [-(2**31), -40000, -32769, -129, -128, 0, 127, 128, 32768, 40000, 2**31 - 1]
-    for source in (rng.integers(-300, 300, (VECTORS, lanes)), rng.choice(edges, (VECTORS, lanes))):
-        given_, made = source.astype(np.int32), np.zeros(VECTORS * lanes, np.int8)
-        run(given_.ctypes.data, made.ctypes.data)
-        want = np.zeros_like(made)
-        want[order(lanes)] = np.clip(source, -128, 127)
-        assert np.array_equal(made, want)
 
 
 @pytest.mark.parametrize("isa", ISAS, ids=lambda isa: isa.name)
