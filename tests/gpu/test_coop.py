@@ -97,10 +97,14 @@ def test_options_need_no_number() -> None:
     assert executor_named("gpu@coop=off").name == executor_named("gpu:0@coop=off").name
 
 
-@pytest.mark.parametrize("rest", ["0@", "0@coop", "0@tiles=2", "x@coop=off"])
+@pytest.mark.parametrize("rest", ["0@", "0@tiles=2", "x@coop=off"])
 def test_another_option_is_no_executor(rest: str) -> None:
-    if rest != "0@coop":
-        assert refsim_gpu.open_named(rest, 1) is None
+    assert refsim_gpu.open_named(rest, 1) is None
+
+
+def test_an_option_without_a_choice_is_refused(device: Device) -> None:
+    with pytest.raises(ParameterError, match="unknown choice; got , need auto, off, all, emulated"):
+        refsim_gpu.open_named(f"{INDEX}@coop", 1)
 
 
 def problem(positions: int, channels: int, chunks: int) -> MatrixProblem:

@@ -98,23 +98,15 @@ def test_pin_rounding_marks_what_a_compiler_left_loose() -> None:
     assert spirv.contractable(spirv.pin_rounding(bare)) == []
 
 
-@pytest.mark.long
-def test_the_binaries_are_what_the_sources_build_to() -> None:
-    if shutil.which("glslc") is None or shutil.which("spirv-opt") is None:
-        pytest.skip("glslc and spirv-opt are not installed: apt-get install glslc spirv-tools")
-    if tool_version() != GLSLC:
-        pytest.skip(f"glslc is {tool_version()}, the binaries are by {GLSLC}")
-    assert list(build_shaders.build(check=True, rows=build_shaders.variants())) == []
-
-
-def test_the_binaries_on_cooperative_matrices_are_what_the_sources_build_to() -> None:
+@pytest.mark.parametrize("rows", [pytest.param("variants", marks=pytest.mark.long), "coop_variants"])
+def test_the_binaries_are_what_the_sources_build_to(rows: str) -> None:
     try:
-        build_shaders.coop_tools()
+        build_shaders.coop_tools() if rows == "coop_variants" else None
     except MissingDependencyError as error:
         pytest.skip(str(error))
-    if shutil.which("glslc") is None or tool_version() != GLSLC:
-        pytest.skip(f"the emulated builds are by glslc {GLSLC}: apt-get install glslc spirv-tools")
-    assert list(build_shaders.build(check=True, rows=build_shaders.coop_variants())) == []
+    if shutil.which("glslc") is None or shutil.which("spirv-opt") is None or tool_version() != GLSLC:
+        pytest.skip(f"the binaries are by glslc {GLSLC}: apt-get install glslc spirv-tools")
+    assert list(build_shaders.build(check=True, rows=getattr(build_shaders, rows)())) == []
 
 
 def test_tools_of_the_packages_for_matrices_compile_nothing_else(

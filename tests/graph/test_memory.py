@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from refsim.core.errors import GraphError
 from refsim.formats.literals import Int
@@ -85,9 +84,8 @@ def test_unsound(objects: tuple[int, ...], values: str) -> None:
 def test_an_input_and_a_later_output_do_not_share_while_both_are_needed() -> None:
     graph = line(0, 1, 0)
     memory.check(graph)
-    kept = VkGraph(graph.version, graph.chain, graph.values, graph.input_ids, (0, 2))
     with pytest.raises(GraphError, match="value 0"):
-        memory.check(kept)
+        memory.check(replace(graph, output_ids=(0, 2)))
 
 
 @pytest.mark.parametrize(
@@ -103,25 +101,3 @@ def test_an_input_and_a_later_output_do_not_share_while_both_are_needed() -> Non
 )
 def test_bytes(value: VkTensor, nbytes: int) -> None:
     assert memory.nbytes(value) == nbytes
-
-
-@given(st.data())
-def test_any_plan_is_sound(data: st.DataObject) -> None:
-    count = data.draw(st.integers(1, 12))
-    values = tuple(tensor(data.draw(st.integers(1, 64))) for _ in range(count + 1))
-    calls = []
-    for number in range(count):
-        read = data.draw(st.lists(st.integers(0, number), min_size=1, max_size=3))
-        name = data.draw(st.sampled_from(["op", "op", "et_vk.prepack.default"]))
-        calls.append((name, (*read, number + 1)))
-    outputs = tuple(data.draw(st.lists(st.integers(0, count), min_size=1, max_size=3)))
-    graph = VkGraph("0", chain(*calls), values, (0,), outputs)
-    planned = memory.plan(graph)
-    memory.check(planned)
-    lives = memory.lifetimes(graph)
-    largest = max(
-        sum(values[n].nbytes for n, life in lives.items() if life.first <= t <= life.last)
-        for t in range(-1, count + 1)
-    )
-    shared, unshared = memory.total(planned)
-    assert largest <= shared <= unshared

@@ -56,15 +56,11 @@ def test_max_pool(seed: int) -> None:
     assert is_fused(pooled((n, c, h, w), window, before, before if seed % 4 else quantization(rng), seed))
 
 
-@pytest.mark.parametrize("kernel", [(4, 4), (5, 5), (17, 1)])
-def test_max_pool_of_many_taps(kernel: tuple[int, int]) -> None:
-    window = ([*kernel], [2, 2], [k // 2 for k in kernel], [1, 1], False)
-    assert is_fused(pooled((2, 70, 19, 11), window, Q, Q))
-
-
+@pytest.mark.parametrize("kernel", [(4, 4), (5, 5), (17, 1), ()])
 @pytest.mark.parametrize("channels", [12, 64, 68, 132])
-def test_mean_of_some_vectors_at_once(channels: int) -> None:
-    assert is_fused(pooled((2, channels, 5, 3), (), Q, AFTER))
+def test_many_taps_and_some_vectors_at_once(channels: int, kernel: tuple[int, ...]) -> None:
+    window = ([*kernel], [2, 2], [k // 2 for k in kernel], [1, 1], False) if kernel else ()
+    assert is_fused(pooled((2, channels, 19, 11), window, Q, AFTER if not kernel else Q))
 
 
 @pytest.mark.parametrize("seed", range(30))

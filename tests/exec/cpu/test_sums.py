@@ -123,32 +123,26 @@ def test_why_there_is_no_faster_way(
 
 
 LOW, HIGH = lut.NARROW
-#: What the other operand reaches, so that no sum saturates; the greatest and the least that make every sum do so.
-MIDDLE, ALL_LOW, ALL_HIGH = (-20, 20), -128 - LOW - 1, 127 - HIGH
-
-
-def fits(x: tuple[int, int], y: tuple[int, int], shift: int = 0) -> bool:
-    first, second = (np.array(each, np.int16) for each in (x, y))
-    (found,) = lut._fits(first, second, np.array([shift], np.int16), (LOW, HIGH))
-    return bool(found)
+#: Sums with these and less, or with these and more, all saturate.
+ALL_LOW, ALL_HIGH = -128 - LOW - 1, 127 - HIGH
 
 
 @pytest.mark.parametrize("shift", [0, 5, -7])
-def test_whole_numbers_may_end_where_the_table_does(shift: int) -> None:
+@pytest.mark.parametrize(
+    ("first", "second", "fits"),
+    [
+        ((LOW, HIGH), (-20, 20), True), ((LOW - 1, HIGH), (-20, 20), False), ((LOW, HIGH + 1), (-20, 20), False),
+        ((LOW - 9, LOW + 3), (ALL_LOW - 30, ALL_LOW), True), ((LOW - 9, LOW + 3), (ALL_LOW - 30, ALL_LOW + 1), False),
+        ((HIGH - 3, HIGH + 9), (ALL_HIGH, ALL_HIGH + 30), True),
+        ((HIGH - 3, HIGH + 9), (ALL_HIGH - 1, ALL_HIGH + 30), False),
+    ],
+)  # fmt: skip
+def test_whole_numbers_may_end_where_the_table_does_or_every_sum_saturates(
+    first: tuple[int, int], second: tuple[int, int], fits: bool, shift: int
+) -> None:
     """No byte shows tables that were passed over where a shift just fits."""
-    assert fits((LOW - shift, HIGH - shift), MIDDLE, shift)
-    assert not fits((LOW - shift - 1, HIGH - shift), MIDDLE, shift)
-    assert not fits((LOW - shift, HIGH - shift + 1), MIDDLE, shift)
-
-
-@pytest.mark.parametrize("shift", [0, 5, -7])
-def test_they_may_go_on_where_every_sum_saturates(shift: int) -> None:
-    """Below the table with the greatest of the other operand and a carry, above it with the least and none."""
-    below, above = (LOW - shift - 9, LOW - shift + 3), (HIGH - shift - 3, HIGH - shift + 9)
-    assert fits(below, (ALL_LOW + shift - 30, ALL_LOW + shift), shift)
-    assert not fits(below, (ALL_LOW + shift - 30, ALL_LOW + shift + 1), shift)
-    assert fits(above, (ALL_HIGH + shift, ALL_HIGH + shift + 30), shift)
-    assert not fits(above, (ALL_HIGH + shift - 1, ALL_HIGH + shift + 30), shift)
+    x, y = np.array(first, np.int16) - np.int16(shift), np.array(second, np.int16) + np.int16(shift)
+    assert lut._fits(x, y, np.array([shift], np.int16), (LOW, HIGH)).tolist() == [fits]
 
 
 # --- the kernels -------------------------------------------------------------------------------------------
@@ -205,13 +199,6 @@ def test_a_wrong_table_is_never_used(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(lut, "_pairs", damaged)
     assert check(case(MODERATE, (1, 8, 9, 12)), NativeExecutor()) == FMA
-
-
-@native
-def test_the_plan_tells_the_kernel() -> None:
-    choice = NativeExecutor().choose(Prepared(bind(case(EACH["pairs_b"], (1, 8, 4, 4))).call))
-    (job,) = choice.jobs() or ()
-    assert choice.route == LUT and job.variant == "linear_oppairs_b_lanes16_clamprange_packsTrue"
 
 
 # --- fused arithmetic --------------------------------------------------------------------------------------
