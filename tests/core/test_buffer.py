@@ -69,19 +69,6 @@ def test_bytes_by_hand() -> None:
     ]
 
 
-@pytest.mark.parametrize("row", INT8_LAYOUTS, ids=str)
-def test_kinds_of_bytes(row: Layout) -> None:
-    for shape in ((2, 5, 3, 7), (1, 1, 1, 1), (4, 4, 4), (9,)):
-        desc = TensorDesc(shape, row)
-        kinds = byte_kinds(desc)
-        assert (kinds == ByteKind.VALUE).sum() == desc.numel
-        words = kinds.reshape(-1, 4)
-        for word in words:
-            assert (word == ByteKind.WORD).all() or (
-                (word == ByteKind.VALUE).any() and ByteKind.WORD not in word
-            )
-
-
 @pytest.mark.parametrize("row", FLOAT_LAYOUTS, ids=str)
 def test_float_buffers_have_no_padding(row: Layout) -> None:
     array = data((2, 3, 5), row)

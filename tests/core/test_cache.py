@@ -16,6 +16,8 @@ import pytest
 from refsim.core import cache
 from refsim.core.cache import SCRATCH, directory
 
+ROOT = Path(__file__).parents[2]
+
 
 @pytest.fixture
 def sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -51,10 +53,17 @@ def test_only_sources_that_count_do(sources: Path) -> None:
     assert named() != first
 
 
-def test_no_writable_cache_gives_a_private_directory(sources: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_writable_cache_gives_a_private_directory_that_processes_share(
+    sources: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(sources / "a.py"))  # a file where the folder should be
     one, other = directory("kind", "1", sources), directory("kind", "1", sources)
     assert one == other and one.is_dir() and os.access(one, os.W_OK) and one.stat().st_mode & 0o77 == 0o0
+    asked = f"cache.directory('kind', '1', Path({str(sources)!r}))"
+    child = f"from refsim.core import cache; from pathlib import Path; print({asked})"
+    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.strip() == str(one) and done.stderr == "" and one.is_dir()
+    assert capsys.readouterr().err.count("\n") == 1
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv(SCRATCH)
 
@@ -77,7 +86,6 @@ given = [np.load("tests/data/models/linear_head_gemv.io.npz")["in0"]]
 for name in ("cpu:emulated", "cpu"):
     print(hashlib.sha256(model.run(given, name)[0].tobytes()).hexdigest())
 """
-ROOT = Path(__file__).parents[2]
 
 
 def work(home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -181,18 +189,6 @@ def test_a_folder_that_others_may_write_is_not_used(
     )
     assert {path: path.read_bytes() for path in entries(home)} == before and not (home / "ran").exists()
     assert not list(tmp_path.glob("refsim-cache-*"))
-
-
-def test_processes_share_what_stands_in_for_the_cache(
-    sources: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(sources / "a.py"))
-    one = cache.directory("kind", "1", sources)
-    asked = f"cache.directory('kind', '1', Path({str(sources)!r}))"
-    child = f"from refsim.core import cache; from pathlib import Path; print({asked})"
-    done = subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout.strip() == str(one) and done.stderr == "" and one.is_dir()
-    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.long

@@ -66,6 +66,14 @@ def test_the_zoo_with_nodes_of_the_host_between(executor: KomputeExecutor, path:
     check(load(path), inputs_of(path), executor)
 
 
+@pytest.mark.parametrize(
+    "path", files("ops", "heads", "groups"), ids=lambda path: f"{path.parent.name}-{path.stem}"
+)
+def test_recorded_files(executor: KomputeExecutor, path: Path) -> None:
+    """tests/exec/test_recorded_outputs.py holds what the CPU gives against what ET-VK's runtime gave."""
+    check(load(path), inputs_of(path), executor)
+
+
 def test_what_computes_nothing_is_skipped_and_named(executor: KomputeExecutor) -> None:
     """A dequantize, a clamp and a quantize are no step where bounds of the operator before do the same, else one."""
     model = load(MODELS / "mobilenet_v2_035_96.pte")

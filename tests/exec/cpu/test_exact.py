@@ -73,19 +73,24 @@ def test_other_profiles_take_the_model() -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("cpu", ["generic", "haswell"])
-def test_other_processors(cpu: str) -> None:
+@pytest.mark.parametrize(("name", "isa"), [("generic", "portable"), ("haswell", "avx2")])
+def test_other_processors(name: str, isa: str) -> None:
     """Code for a lesser processor than the host's writes the same bytes (in a process of its own)."""
     code = (
-        "from wide import SQUARE, check, large_window, repacks, wide, OPS, Rng\n"
-        "from refsim.exec.cpu import NativeExecutor\n"
+        "from test_float_routes import *\n"
+        "from wide import large_window, repacks, Rng\n"
         "executor = NativeExecutor(2)\n"
         f"for name in OPS:\n  for seed in range({max(3, RANDOM // 5)}):\n"
         "    check(wide(name, seed), executor); check(OPS[name].sample(Rng(seed)), executor)\n"
         "for seed in range(3): check(large_window(seed), executor)\n"
         f"for shape in {REPACKED[:4]}:\n  for case in repacks(shape): check(case, executor)\n"
+        "for profile in EVERY:\n"
+        "  for name in FREE:\n    for seed in range(4):\n"
+        "      assert check(wide(name, seed), executor, Target(profile)) == taken(name, profile)\n"
+        "  check(linear(1, 300, 28, 12), executor, Target(profile))\n"
+        "print(cpu().isa.name)\n"
     )
-    on_processor(cpu, code)
+    assert on_processor(name, code) == f"{isa}\n"
 
 
 @pytest.mark.parametrize(
@@ -97,14 +102,22 @@ def test_fast_routes_are_taken(name: str) -> None:
         assert EXECUTORS[1].choose(Prepared(bind(wide(name, seed)).call)).route != "emulated"
 
 
-#: Routes that may be asked for, and what a processor needs for them.
-FORCED = [
-    "winograd4", "winograd2", "gemm", "amx_emulated",
-    pytest.param("gemm8", marks=pytest.mark.skipif(not cpu().isa.maddubs, reason=f"{cpu().isa.name}: no vpmaddubsw")),
-]  # fmt: skip
+#: Routes that may be asked for, and why this machine cannot take one.
+ASKED_FOR: dict[str, str | None] = {
+    routes.AMX_EMULATED: None,
+    **dict.fromkeys(route_coverage.MATRICES),
+    routes.AMX: tiles.why_not(cpu().isa),
+    "gemm8": None if cpu().isa.maddubs else f"{cpu().isa.name} has no such products",
+}
 
 
-@pytest.mark.parametrize("route", FORCED)
+def each_route(*without: str) -> pytest.MarkDecorator:
+    marks = {r: pytest.mark.skipif(why is not None, reason=str(why)) for r, why in ASKED_FOR.items()}
+    rows = [pytest.param(r, marks=mark) for r, mark in marks.items() if r not in without]
+    return pytest.mark.parametrize("route", rows)
+
+
+@each_route(route_coverage.ONE_PIXEL)
 def test_forced_routes(route: str) -> None:
     """Routes that a rule would prefer to another are exact wherever they apply."""
     executor = NativeExecutor(2, {"*": route})
@@ -165,13 +178,6 @@ def test_whole_tiles_are_not_repacked_in_parts(
 
 
 ROUTED = [name for name, rule in rules.RULES.items() if any(hard.kind == "routes" for hard in rule.hard)]
-#: Routes that may be asked for, and why this machine cannot take one.
-ASKED_FOR: dict[str, str | None] = {
-    routes.AMX_EMULATED: None,
-    **dict.fromkeys(route_coverage.MATRICES),
-    routes.AMX: tiles.why_not(cpu().isa),
-    "gemm8": None if cpu().isa.maddubs else f"{cpu().isa.name} has no such products",
-}
 
 
 @cache
@@ -188,13 +194,7 @@ def right_of(op: str) -> list[np.ndarray]:
 
 @pytest.mark.few(7)
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize(
-    "route",
-    [
-        pytest.param(route, marks=pytest.mark.skipif(reason is not None, reason=str(reason)))
-        for route, reason in ASKED_FOR.items()
-    ],
-)
+@each_route()
 def test_routed_cases(route: str, threads: int) -> None:
     executor = NativeExecutor(threads, {"*": route})
     taken: Counter[str] = Counter()

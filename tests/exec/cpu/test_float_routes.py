@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from examples import at_the_least_range, zeros_of_both_signs
-from wide import EMULATED, check, on_processor, wide
+from wide import EMULATED, check, wide
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import WIDTH_PACKED
@@ -220,22 +220,6 @@ def test_a_sum_of_negative_zeros_is_a_positive_one(rows: int) -> None:
     assert not expected.raw.any()
     for executor in (NativeExecutor(1), NativeExecutor(3), EMULATED):
         assert executor.run_call(call, inputs) == expected
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("name", "isa"), [("generic", "portable"), ("haswell", "avx2")])
-def test_other_processors(name: str, isa: str) -> None:
-    """Code for a lesser processor than the host's, under every profile, in a process of its own."""
-    code = (
-        "from test_float_routes import *\n"
-        "for profile in EVERY:\n"
-        "  for name in FREE:\n"
-        "    for seed in range(4):\n"
-        "      assert check(wide(name, seed), NativeExecutor(2), Target(profile)) == taken(name, profile)\n"
-        "  check(linear(1, 300, 28, 12), NativeExecutor(), Target(profile))\n"
-        "print(cpu().isa.name)\n"
-    )
-    assert on_processor(name, code) == f"{isa}\n"
 
 
 @pytest.mark.skipif(not cpu().isa.fma, reason=f"{cpu().isa.name} fuses nothing")
