@@ -144,7 +144,7 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
         if refused := refusal(executor, one.prepared):
             outcome.refuse(refused)
         else:
-            taken.append(one)
+            taken.append(_meant(executor, one))
     begin = time.perf_counter()
     same = [True] * len(taken)
     for _ in range(1 + chunk.repeats):
@@ -163,6 +163,14 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
             outcome.statuses[status] += 1
         else:
             outcome.fail(one.at, status, message, str(one.bound.case))
+
+
+def _meant(executor: Executor, one: Drawn) -> Drawn:
+    """A configuration as the executor's kernels mean it."""
+    bound = check.asked_of(executor, one.bound)
+    if bound is one.bound:
+        return one
+    return Drawn(one.at, Prepared(bound.call), bound, bound.call.expected(bound.inputs))
 
 
 def _same(executor: Executor, work: Sequence[Drawn]) -> list[bool]:
