@@ -49,13 +49,13 @@ def head(x: T, weight: T, out: T) -> Any:
     return (x, 0.02, 3, weight, const(8, dtype="int32"), const(8), None, out.but(layout=W))
 
 
-def dq8ca(x: T, n: int, k: int, group: int, bias: Any = None) -> Any:
+def dq8ca(x: T, k: int, group: int) -> Any:
     groups = k // group
-    sums, scales = const(groups, n, dtype="int32"), const(groups, n)
+    sums, scales = const(groups, 8, dtype="int32"), const(groups, 8)
     zps = T((x.dims[-2],), "int8", layout=W)
     return (
-        x, T((x.dims[-2],), layout=W), zps, const(n, k // 2, dtype="uint8"), sums, scales, group, bias,
-        like(x, dims=(*x.dims[:-1], n)),
+        x, T((x.dims[-2],), layout=W), zps, const(8, k // 2, dtype="uint8"), sums, scales, group, None,
+        like(x, dims=(*x.dims[:-1], 8)),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ INDICES = T((5,), "int32", layout=W)
 GRID = T((5, 1, 3, 16), storage=BUFFER, layout=W)
 
 WEIGHT = const(8, 64, dtype="int8")
-FOUR_BIT = dq8ca(ROWS, 8, 64, 32)
+FOUR_BIT = dq8ca(ROWS, 64, 32)
 WHOLE = norm([64], const(64), const(64))
 
 
@@ -189,8 +189,8 @@ BROKEN = (
     *_of(
         "et_vk.linear_dq8ca_q4gsw.default", (FOUR_BIT,),
         *(("constant-argument", (*FOUR_BIT[:at], T((8, 32)), *FOUR_BIT[at + 1 :])) for at in (3, 4, 5, 7)),
-        ("row-length", dq8ca(ROWS.but(dims=(6, 60)), 8, 60, 20)),
-        ("one-row", dq8ca(ROWS.but(dims=(1, 64)), 8, 64, 32)),
+        ("row-length", dq8ca(ROWS.but(dims=(6, 60)), 60, 20)),
+        ("one-row", dq8ca(ROWS.but(dims=(1, 64)), 64, 32)),
     ),
     *_of(
         "et_vk.linear_q8ta_q8csw.default",

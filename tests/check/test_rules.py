@@ -107,8 +107,8 @@ def passing(graph: Graph, at: int, **changes: object) -> bytes:
     return program(graph, passed=tensors)
 
 
-def keyed(key: str = "k") -> Graph:
-    weight = T((8, 64), constant=True, key=key)
+def keyed() -> Graph:
+    weight = T((8, 64), constant=True, key="k")
     return Graph().call("aten.linear.default", T((6, 64), layout=W), weight, None, T((6, 8), layout=W))
 
 

@@ -62,19 +62,14 @@ def conv2d(x: tuple[int, ...] = (1, 4, 8, 8), oc: int = 8, row: int = 0, **more:
     return conv("q8ta_conv2d", x, (oc, taps), (n, oc, h, w), **more)
 
 
-def dw(x: tuple[int, ...] = (1, 8, 8, 8), oc: int = 0, lanes: int = 0, **more: Any) -> bytes:
-    n, c, h, w = x
-    kernel = more.get("kernel", 3)
-    weight = (kernel, kernel, lanes or oc or c)
-    return conv("q8ta_conv2d_dw", x, weight, (n, oc or c, h, w), groups=c, **more)
+def dw(x: tuple[int, ...] = (1, 8, 8, 8), **more: Any) -> bytes:
+    return conv("q8ta_conv2d_dw", x, (3, 3, x[1]), x, groups=x[1], **more)
 
 
-def pw(
-    x: tuple[int, ...] = (1, 8, 8, 8), oc: int = 8, ic: int = 0, size: int = 0, pad: int = 0, **more: Any
-) -> bytes:
+def pw(x: tuple[int, ...] = (1, 8, 8, 8), oc: int = 8, size: int = 0, pad: int = 0, **more: Any) -> bytes:
     n, c, h, w = x
     out = (n, oc, size or h, size or w)
-    return conv("q8ta_conv2d_pw", x, (oc, ic or c), out, kernel=1, pad=pad, **more)
+    return conv("q8ta_conv2d_pw", x, (oc, c), out, kernel=1, pad=pad, **more)
 
 
 def transposed(size: int = 8, groups: int = 1, dilation: int = 1, act: str = "none") -> bytes:

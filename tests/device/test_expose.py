@@ -17,7 +17,7 @@ from refsim.core.layout import PACKED_4W4C
 from refsim.core.rng import Rng
 from refsim.device import manifest as m
 from refsim.device.choose import candidates
-from refsim.device.expose import Exposed, ExposeOptions, expose, write
+from refsim.device.expose import ExposeOptions, expose, write
 from refsim.device.strip import source
 from refsim.exec.model import Model, load
 from refsim.formats.dumps import value_name
@@ -282,9 +282,9 @@ def test_all_files_are_written_or_none(tmp_path: Path) -> None:
 # --- the simulated runtime refuses what the runtime refuses --------------------------------------------------
 
 
-def exposed_program(name: str = "linear_head") -> Exposed:
-    (found,) = expose(PROGRAMS[name], ExposeOptions())
-    return found
+def exposed_program() -> bytes:
+    (found,) = expose(PROGRAMS["linear_head"], ExposeOptions())
+    return found.data
 
 
 def without_constants(data: bytes) -> bytes:
@@ -351,15 +351,13 @@ RULES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 def test_the_double_refuses(rule: str) -> None:
     edit, match = RULES[rule]
     with pytest.raises(Refused, match=match):
-        Runtime(edit(exposed_program().data))
+        Runtime(edit(exposed_program()))
 
 
 def test_the_double_takes_what_converts() -> None:
     """int64 outside is staged as int32, and float16 as float32."""
     wide = plan_of(arena_sizes=lambda plan: (0, plan.arena_sizes[1] + 96))
-    Runtime(
-        last_tensor(scalar_type=4, sizes=(24,), allocation=pp.Allocation(1, 0))(wide(exposed_program().data))
-    )
+    Runtime(last_tensor(scalar_type=4, sizes=(24,), allocation=pp.Allocation(1, 0))(wide(exposed_program())))
 
 
 def handing_out(alias: tuple[int, int], before: int | None = None) -> tuple[Runtime, list[np.ndarray]]:

@@ -85,7 +85,7 @@ def _with_args(graph: VkGraph, at: int, args: tuple[int, ...]) -> VkGraph:
     return replace(graph, chain=(*graph.chain[:at], call, *graph.chain[at + 1 :]))
 
 
-def _renumbered(graph: VkGraph, new: dict[int, int], first: int = 0) -> VkGraph:
+def _renumbered(graph: VkGraph, new: dict[int, int], first: int) -> VkGraph:
     """Other values in the place of these, as arguments from a position of the chain on, and as outputs."""
     chain = [
         call if at < first else replace(call, args=tuple(new.get(n, n) for n in call.args))

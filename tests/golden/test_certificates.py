@@ -153,7 +153,7 @@ def test_a_slip_in_the_outputs_of_programs_is_asked_back(exported: Path, tmp_pat
         certify.check(files, tmp_path / "out", {})
 
 
-def test_another_meaning_is_refused(exported: Path, tmp_path: Path) -> None:
+def test_another_meaning_is_refused(exported: Path) -> None:
     files = certify.read(exported / "pte")
     changed = replace(files[0], cases=(replace(files[0].cases[0], sha256="0" * 64), *files[0].cases[1:]))
     with pytest.raises(FormatError, match="another meaning"):

@@ -160,7 +160,7 @@ def test_a_changed_digest_is_a_failure_of_the_definition() -> None:
 
 
 @pytest.mark.long
-def test_a_smaller_shape_runs_in_memory_of_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_smaller_shape_runs_in_memory_of_the_bound() -> None:
     entries = of_kind("two shapes")
     assert {entry.chain.smaller < entry.chain.shape for entry in entries} == {True}
     for entry in entries:

@@ -106,7 +106,7 @@ def test_filters() -> None:
 
 
 @pytest.mark.long
-def test_files_are_small_alike_every_time_and_have_no_inputs(tmp_path: Path) -> None:
+def test_files_are_small_alike_every_time_and_have_no_inputs() -> None:
     rows = list(choose(["q8ta_relu"]))
     first, again = (list(programs.programs(rows, 60_000)) for _ in range(2))
     assert first == again and len(first) > 2

@@ -20,14 +20,12 @@ TOKENS = torch.arange(10)[None]
 norm, embedding = partial(partial, nn.LayerNorm), partial(partial, nn.Embedding)
 
 
-def normed(channels: int, out: int, kernel: int = 3, stride: int = 1, groups: int = 1) -> Part:
+def normed(channels: int, out: int, kernel: int = 3, groups: int = 1) -> Part:
     """A convolution of odd size and a batch norm."""
 
     def made() -> nn.Module:
-        window = (kernel, stride, kernel // 2)
-        return nn.Sequential(
-            nn.Conv2d(channels, out, *window, groups=groups, bias=False), nn.BatchNorm2d(out)
-        )
+        convolution = nn.Conv2d(channels, out, kernel, 1, kernel // 2, groups=groups, bias=False)
+        return nn.Sequential(convolution, nn.BatchNorm2d(out))
 
     return made
 

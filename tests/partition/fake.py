@@ -24,8 +24,8 @@ class FakeNode:
     users: dict[Any, None] = field(default_factory=dict)
 
 
-def tensor_node(shape: Shape = (1, 8, 6, 10), target: str = "x") -> FakeNode:
-    return FakeNode(target, meta={"val": FakeTensor(tuple(shape))}, op="placeholder")
+def tensor_node(shape: Shape) -> FakeNode:
+    return FakeNode("x", meta={"val": FakeTensor(tuple(shape))}, op="placeholder")
 
 
 def list_node(*shapes: Shape) -> FakeNode:
