@@ -15,7 +15,7 @@ import json_schema
 import numpy as np
 import pytest
 from examples import SMALL_CORPUS
-from saved import flip, with_a_wrong_byte
+from saved import with_a_wrong_byte
 
 from refsim.cli import main
 from refsim.cli.kit import program, progress
@@ -184,7 +184,10 @@ def _desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
             assert main(line.split()) == 0
     shutil.copytree(folder / "dumps", folder / "wrong")
     shutil.copy(folder / "dumps" / "delegate0_v38.bin", folder / "dump.bin")
-    shutil.copy(flip(folder / "wrong" / "delegate0_v38.bin", 7), folder / "actual.bin")
+    wrong = np.fromfile(folder / "dump.bin", np.uint8)
+    wrong[5:400:7] = 0x7F
+    for name in ("wrong/delegate0_v38.bin", "actual.bin"):
+        wrong.tofile(folder / name)
     return folder
 
 

@@ -92,28 +92,28 @@ def test_a_case_keeps_the_target(grouped: Path, tmp_path: Path, refsim) -> None:
 
 
 @pytest.mark.parametrize("target", ["desktop", "mali"])
-def test_dumps_say_of_which_target_they_are(target: str, grouped: Path, tmp_path: Path, refsim) -> None:
+def test_dumps_say_of_which_target_they_are(
+    target: str, grouped: Path, tmp_path: Path, refsim, judge
+) -> None:
     folder = dump(refsim, grouped, target, tmp_path / "dump")
-    for verb in ("bisect --actual", "run --golden"):
-        line = f"{verb} {folder} {grouped} --random 1"
-        done = refsim(line)
-        assert done.status == 0, done.err
-        assert f"target {target}, from the layouts of 3 of 3 buffers in {folder}\n" in done.out
-        assert refsim(f"{line} --json").json["target"] == target
+    done = judge(dump=folder, run=f"{grouped} --random 1")
+    assert done.status == 0, done.err
+    assert f"target {target}, from the layouts of 3 of 3 buffers in {folder}\n" in done.out
+    assert judge("--json", dump=folder, run=f"{grouped} --random 1").json["target"] == target
 
 
-def test_a_buffer_of_another_target_does_not_stop_the_others(grouped: Path, tmp_path: Path, refsim) -> None:
-    folder = dump(refsim, grouped, "mali", tmp_path / "dump")
-    for verb in ("bisect --actual", "run --golden"):
-        line = f"{verb} {folder} {grouped} --random 1 --target desktop"
-        done = refsim(f"{line} --partial")
-        assert done.status == 0, done.err
-        assert "recorded as 1x8x5x5 in 4C, not 1x8x5x5 in 4C1W" in done.out
-        assert "2 of 3 buffers do not fit target desktop; 3 of 3 fit --target mali" in done.out
-        rows = refsim(f"{line} --partial --json").json["nodes"]
-        verdicts = [row.get("verdict") for row in rows]
-        assert len(rows) == 3 and verdicts in ([None] * 3, ["does not fit", "does not fit", "same"])
-        assert refsim(line).status == 2
+def test_a_buffer_of_another_target_does_not_stop_the_others(grouped: Path, tmp_path, refsim, judge) -> None:
+    given = dict(
+        dump=dump(refsim, grouped, "mali", tmp_path / "dump"), run=f"{grouped} --random 1 --target desktop"
+    )
+    done = judge("--partial", **given)
+    assert done.status == 0, done.err
+    assert "recorded as 1x8x5x5 in 4C, not 1x8x5x5 in 4C1W" in done.out
+    assert "2 of 3 buffers do not fit target desktop; 3 of 3 fit --target mali" in done.out
+    rows = judge("--partial --json", **given).json["nodes"]
+    verdicts = [row.get("verdict") for row in rows]
+    assert len(rows) == 3 and verdicts in ([None] * 3, ["does not fit", "does not fit", "same"])
+    assert judge(**given).status == 2
 
 
 def test_dumps_that_fit_no_value_name_the_target_that_they_fit(grouped: Path, tmp_path: Path, refsim) -> None:
