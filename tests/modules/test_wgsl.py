@@ -10,11 +10,14 @@ import pytest
 from needed import needs_device
 
 from modules.wgsl_kernels import BUGS, INDEX, RIGHT, Bug
-from refsim.core.errors import FormatError
+from refsim.core.errors import FormatError, ParameterError
 from refsim.formats import kernels, wgsl
+from refsim.golden.check import asked_of
 from refsim.golden.judge import LEGAL, SAME
 from refsim.modules.build import Build, Request, opened
 from refsim.modules.verification import FolderOutcome
+from refsim.ops.base.binding import bind
+from refsim.ops.base.registry import OPS
 
 #: How many causes count as named at once, and how many cases of the corpus each operator has.
 FIRST, COUNT = 3, 24
@@ -128,3 +131,18 @@ def test_one_file_has_kernels_of_one_kind(tmp_path: Path) -> None:
     )
     with pytest.raises(FormatError, match="two kinds"):
         kernels.read(tmp_path / kernels.NAME)
+
+
+def test_a_whole_number_is_a_float_where_a_kernel_takes_one(right: Build) -> None:
+    """Exporters write alpha=1 as it stands in the model."""
+    bound = asked_of(right.executor, bind(OPS["q8ta_add"].cases.example.changed(alpha=1)))
+    assert type(bound.call.params.alpha) is float
+    assert right.executor.run_call(bound.call, bound.inputs) == bound.call.expected(bound.inputs)
+
+
+@pytest.mark.parametrize(
+    ("alpha", "said"), [(10**400, "alpha is out of range"), (True, "alpha has the wrong type")]
+)
+def test_what_is_no_float_is_refused(alpha: object, said: str) -> None:
+    with pytest.raises(ParameterError, match=said):
+        bind(OPS["q8ta_add"].cases.example.changed(alpha=alpha))

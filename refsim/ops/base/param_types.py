@@ -39,16 +39,22 @@ PARAM_TYPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 def make_params(where: str, params: type, values: Mapping[str, Any]) -> Any:
     """A dataclass of parameters from named values; ParameterError for one that is unknown, missing or of another type.
 
-    ``where`` begins the message of an error.
+    A whole number for a float becomes one: files write either. ``where`` begins the message of an error.
     """
     known = {f.name: f for f in fields(params)}
     lacking = [name for name, row in known.items() if row.default is MISSING and name not in values]
     if lacking:
         raise ParameterError(where, "a parameter is missing", need=", ".join(lacking))
+    found = dict(values)
     for name, value in values.items():
         if name not in known:
             raise ParameterError(where, "unknown parameter", got=name, need=choices.need(name, sorted(known)))
         fits, need = PARAM_TYPES[str(known[name].type)]
         if not fits(value):
             raise ParameterError(where, f"{name} has the wrong type", got=repr(value)[:80], need=need)
-    return params(**values)
+        if "float" in str(known[name].type) and _is_int(value):
+            try:
+                found[name] = float(value)
+            except OverflowError as error:
+                raise ParameterError(where, f"{name} is out of range", got=repr(value)[:80]) from error
+    return params(**found)
