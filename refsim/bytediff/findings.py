@@ -10,7 +10,7 @@ from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.invocations import Writer
 from refsim.bytediff.rank import FEW, Cause
 from refsim.core.locate import Location
-from refsim.core.meanings import CellKind, DifferentBytes, DifferentElements, LayoutName, SizeInBytes
+from refsim.core.meanings import CellKind, DifferentBytes, SizeInBytes
 from refsim.core.plain import FLAT
 from refsim.core.tensor import TensorDesc
 
@@ -69,7 +69,7 @@ class Findings:
     title: Annotated[str, "What was compared."]
     counts: Annotated[tuple[Count, ...], "Bytes by kind."]
     differences: Annotated[tuple[Difference, ...], "The first differences."]
-    differing: DifferentElements
+    differing: Annotated[int, "Elements that differ."]
     legal: Annotated[Mapping[str, Allowed], "What each numerics profile explains."]
     profile: Annotated[str | None, "The numerics that the device was allowed."]
     pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."]
@@ -97,7 +97,7 @@ class Findings:
         return self.desc.shape
 
     @property
-    def layout(self) -> LayoutName:
+    def layout(self) -> Annotated[str, "The layout."]:
         return self.desc.layout.name
 
     @property

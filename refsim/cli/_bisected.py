@@ -10,7 +10,6 @@ from refsim.bytediff import Report
 from refsim.cli.kit.verb import again
 from refsim.core import choices
 from refsim.core.counted import counted, form
-from refsim.core.meanings import DifferentElements
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text
 from refsim.device.bisect import Bisected
@@ -31,7 +30,7 @@ class ComparedBuffer:
     """How a buffer compares."""
 
     same: Annotated[bool, "Whether it is the same."]
-    differing: DifferentElements
+    differing: Annotated[int, "Elements that differ."]
     illegal: Annotated[int, "Those of them that --profile does not allow."]
 
     @classmethod

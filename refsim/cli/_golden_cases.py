@@ -15,7 +15,7 @@ from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import ParameterError
 from refsim.core.layout import layout
-from refsim.core.meanings import Configuration, OperatorName
+from refsim.core.meanings import OperatorName
 from refsim.core.plain import Column
 from refsim.core.result import Result, Table, Text
 from refsim.golden.covered import Coverage
@@ -44,7 +44,7 @@ class ListedCase:
 
     case: Annotated[str, "Name of the case.", Column()]
     operator: OperatorName
-    configuration: Annotated[Configuration, Column()]
+    configuration: Annotated[str, "Shapes, layouts and parameters in one line.", Column()]
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 from refsim.check.finding import Finding
 from refsim.check.run import pointer
 from refsim.core.counted import counted
-from refsim.core.meanings import DeviceFamily, NodeName, ProgramName
+from refsim.core.meanings import DeviceFamily, NodeName
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.core.status import DIFFERENT, NOT_LOADED, SAME
 from refsim.device.execution import Misshaped
@@ -34,7 +34,7 @@ SUFFIX = ".pte"
 class ExplainedNode(Result):
     """With --explain: what became of a node."""
 
-    file: ProgramName
+    file: Annotated[str, "The program."]
     explain: NodeName
     lines: Annotated[Sequence[str], "What became of it, in sentences."]
 
@@ -46,7 +46,7 @@ class ExplainedNode(Result):
 class LoweredProgram(Result):
     """A program as ExecuTorch's partitioner would lower it. ``output``: where it was to be written."""
 
-    file: ProgramName
+    file: Annotated[str, "The program."]
     target: DeviceFamily
     runtime: Annotated[str, "The runtime that must load it."]
     steps: Annotated[Sequence[str], "The program's steps in words."]

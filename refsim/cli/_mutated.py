@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.core.meanings import OwnId, Seconds, Seed
+from refsim.core.meanings import OwnId, Seconds
 from refsim.core.plain import Column
 from refsim.core.result import Command, Comparison, Result, Table, Text
 
@@ -151,7 +151,7 @@ class TriedChanges(Comparison):
     """With --random: what became of the changes."""
 
     random: Annotated[Sequence[RandomVerdict], "The changes."]
-    seed: Seed
+    seed: Annotated[int, "The seed."]
     left_out: Annotated[Mapping[str, str], "What cannot run here, and why."]
     totals: Annotated[Sequence[RandomTotal], "Counts by area, and of all."]
     survived: Annotated[Sequence[str], "Ids."]

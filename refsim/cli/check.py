@@ -13,7 +13,7 @@ from refsim.check.run import check, counts, summary
 from refsim.check.runtime import runtime
 from refsim.cli.kit.options import runtime_option
 from refsim.cli.kit.verb import verb
-from refsim.core.meanings import FileName, RuntimeName
+from refsim.core.meanings import FileName
 from refsim.core.result import Result, Table, Text
 from refsim.core.status import DIFFERENT, SAME
 
@@ -25,7 +25,7 @@ class CheckedFile(Result):
     """What a runtime refuses in a file, or gets wrong."""
 
     file: FileName
-    runtime: RuntimeName
+    runtime: Annotated[str, "The runtime: its name, or the file that describes it."]
     measured: Annotated[bool, "Whether files were run on it; otherwise all of this is probable."]
     counts: Annotated[Mapping[str, int], "Findings by level: error, warning, note."]
     findings: Annotated[Sequence[Finding], "What was found."]

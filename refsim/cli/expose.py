@@ -21,7 +21,7 @@ from refsim.core import atomic_write, choices
 from refsim.core.counted import counted, form
 from refsim.core.errors import GraphError, ParameterError
 from refsim.core.layout import layout
-from refsim.core.meanings import FileName, FileRead
+from refsim.core.meanings import FileName
 from refsim.core.result import Command, Result, Table, Text, shape_text
 from refsim.device.choose import NO_WORDS
 from refsim.device.expose import FILL, Exposed, ExposeOptions, expose, write
@@ -64,7 +64,7 @@ class ExposedFile:
 class ExposedProgram(Result):
     """Copies of a program that hand out the values inside its delegates."""
 
-    file: FileRead
+    file: Annotated[str, "The file that was read."]
     files: Annotated[Sequence[ExposedFile], "The files that were written."]
     manifests: Annotated[Sequence[Manifest], "What they hold."]
     left_out: Annotated[Mapping[str, str], "Values that cannot be handed out, and why."]

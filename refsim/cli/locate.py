@@ -13,7 +13,7 @@ from refsim.cli.kit.verb import Lacking, verb
 from refsim.core.layout import Layout
 from refsim.core.layout import layout as named
 from refsim.core.locate import at_byte, at_index
-from refsim.core.meanings import CellKind, LayoutName
+from refsim.core.meanings import CellKind
 from refsim.core.plain import plain
 from refsim.core.result import Result, Text
 from refsim.core.tensor import TensorDesc
@@ -23,7 +23,7 @@ from refsim.core.tensor import TensorDesc
 class Located(Result):
     """Where an element is in a buffer, or what a byte of it holds."""
 
-    layout: LayoutName
+    layout: Annotated[str, "The layout."]
     shape: Annotated[Sequence[int], "The logical sizes."]
     bytes: Annotated[int, "The size of the buffer."]
     byte: Annotated[int, "The byte, counted from 0."]

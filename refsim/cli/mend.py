@@ -15,7 +15,6 @@ from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
 from refsim.core import atomic_write
 from refsim.core.counted import counted
-from refsim.core.meanings import FileRead
 from refsim.core.result import Command, Result, Table, Text
 from refsim.formats.file import read_file
 from refsim.graph.scalars import Mended, mended
@@ -25,7 +24,7 @@ from refsim.graph.scalars import Mended, mended
 class MendedFile(Result):
     """A program whose scalars have their own types."""
 
-    file: FileRead
+    file: Annotated[str, "The file that was read."]
     written: Annotated[str, "The file that was written."]
     mended: Annotated[Sequence[Mended], "The scalars that were stored anew."]
 

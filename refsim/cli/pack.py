@@ -19,7 +19,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import RawBufferError
 from refsim.core.layout import Layout
-from refsim.core.meanings import FileName, LayoutName
+from refsim.core.meanings import FileName
 from refsim.core.result import Result, Text, shape_text
 from refsim.formats import dumps, npz
 
@@ -47,7 +47,7 @@ class Packed(Result):
     """A raw buffer that was written."""
 
     file: FileName
-    layout: LayoutName
+    layout: Annotated[str, "The layout."]
     shape: Annotated[Sequence[int], "The logical sizes."]
     bytes: Annotated[int, "The size of the buffer."]
     elements: Annotated[int, "How many of its bytes are elements."]

@@ -20,7 +20,6 @@ from refsim.core import atomic_write
 from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import GraphError
-from refsim.core.meanings import FileRead
 from refsim.core.result import Command as Pasted
 from refsim.core.result import Result, Table, Text, shape_text
 from refsim.device.reduce.command import NOT_FOUND, PLACE, UNKNOWN, Command
@@ -38,7 +37,7 @@ SECONDS = 600.0
 class ReducedProgram(Result):
     """The smallest program on which a command still fails."""
 
-    file: FileRead
+    file: Annotated[str, "The file that was read."]
     written: Annotated[str, "The smallest program that was found."]
     command: Annotated[Sequence[str], "The command; {} stands for a program's path."]
     command_status: Annotated[

@@ -25,7 +25,7 @@ from refsim.core import choices
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.doing import progress
-from refsim.core.meanings import ExecutorName, OperatorName, OutputName, SizeInBytes, ValueName
+from refsim.core.meanings import OperatorName, SizeInBytes
 from refsim.core.plain import FLAT, Column
 from refsim.core.qmath import Profile
 from refsim.core.result import Table, Text
@@ -46,7 +46,7 @@ MOST_RUNS = 10_000  # a digest of each buffer and run stays in memory
 class RepeatedOutput:
     """An output of the program."""
 
-    output: OutputName
+    output: Annotated[str, "out0, out1, ..."]
     distinct: Annotated[int, "How many different contents it had."]
 
 
@@ -63,7 +63,7 @@ class RepeatRow:
         Column(),
     ]
     operator: Annotated[OperatorName, Column()]
-    value: Annotated[ValueName, Column("output")]
+    value: Annotated[str, "The value's name.", Column("output")]
     bytes: Annotated[SizeInBytes, Column(drop=2)]
     distinct: Annotated[int, "How many different contents it had.", Column()]
 
@@ -89,7 +89,7 @@ class FirstParted(RepeatRow):
 class RepeatedFile(CompleteComparison):
     """Many runs with the same inputs."""
 
-    executor: ExecutorName
+    executor: Annotated[str, "The executor."]
     runs: Annotated[int, "How many runs."]
     results: Annotated[Sequence[int], "How many runs gave each distinct result, in all buffers."]
     by_outputs: Annotated[Sequence[int], "The same, in the outputs alone."]

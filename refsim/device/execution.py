@@ -23,7 +23,6 @@ from refsim.core.meanings import (
     DelegateNumber,
     DifferentBytes,
     DtypeName,
-    LayoutOrNone,
     NodeNumber,
     OperatorName,
     SizeInBytes,
@@ -84,7 +83,7 @@ class OutputRow(NodeOutput):
 
     kernels: Annotated[str, "The kernels, or the library that ran a float operator."]
     shape: Annotated[tuple[int, ...], "The sizes, outermost dim first."]
-    layout: LayoutOrNone
+    layout: Annotated[str | None, "The layout; null for a tensor that has none."]
     dtype: DtypeName
     bytes: SizeInBytes
     ms: Annotated[dict[str, float], "Milliseconds, by executor."] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from refsim.core.counted import counted
 from refsim.core.dtypes import BY_PROGRAM_CODE
 from refsim.core.errors import FormatError, GraphError, RefsimError
 from refsim.core.layout import layout
-from refsim.core.meanings import DtypeName, FileName, OutputName
+from refsim.core.meanings import DtypeName, FileName
 from refsim.core.plain import plain
 from refsim.core.tensor import TensorDesc
 from refsim.formats.cases import sha256
@@ -61,7 +61,7 @@ class Held:
 class ExposedOutput:
     """One output of the program: its name, dtype and shape, and the value that it holds, if it is one of a delegate."""
 
-    output: OutputName
+    output: Annotated[str, "out0, out1, ..."]
     dtype: DtypeName
     shape: Annotated[Sizes, "Its sizes."]
     value: Annotated[str | None, "The value that it holds; null for an output of the program itself."] = None

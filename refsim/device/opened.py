@@ -12,7 +12,7 @@ from refsim.check.runtime import DEFAULT as RELEASE
 from refsim.check.runtime import runtime
 from refsim.core.counted import counted, form
 from refsim.core.errors import FormatError, GraphError
-from refsim.core.meanings import DeviceFamily, FileName, RuntimeName
+from refsim.core.meanings import DeviceFamily, FileName
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Result
@@ -74,7 +74,7 @@ class Opened:
     model: Model
     row: TargetRow
     target_from: Annotated[str, "Where the target is from, in words."]
-    runtime: RuntimeName
+    runtime: Annotated[str, "The runtime: its name, or the file that describes it."]
     fits: dict[str, TargetFit] = field(default_factory=dict)
 
     @property

@@ -11,7 +11,7 @@ from typing import Annotated
 import numpy as np
 
 from refsim.core.counted import counted, form
-from refsim.core.meanings import Dims, DtypeName, OutputName
+from refsim.core.meanings import DtypeName
 from refsim.core.plain import FLAT
 from refsim.core.result import Command, Text, shape_text
 from refsim.device.complete import CompleteComparison, named, unwatched_lines
@@ -35,8 +35,8 @@ HOW_DUMPED = "refsim run --dump writes one; of a run on a device, refsim expose 
 class RunOutput:
     """An output of the program."""
 
-    output: OutputName
-    shape: Dims
+    output: Annotated[str, "out0, out1, ..."]
+    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
     dtype: DtypeName
     same: Annotated[
         bool | None, "Whether it is as expected and on all executors the same; null if nothing was compared."

@@ -13,7 +13,7 @@ import numpy as np
 from refsim.bytediff.versions import judge
 from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.counted import form
-from refsim.core.meanings import DifferentElements, OperatorName
+from refsim.core.meanings import OperatorName
 from refsim.device.collect import Collected
 from refsim.device.verdicts import FOLLOWS, LEGAL, SAME, UNKNOWN, WRONG, Triage
 
@@ -83,7 +83,7 @@ class Repeats:
     groups: Annotated[tuple[tuple[int, ...], ...], "Numbers of the runs that gave the same bytes everywhere."]
     first: Annotated[str, "The first value whose elements part; without one, whose padding does."] = ""
     operator: OperatorName = ""
-    elements: DifferentElements = 0
+    elements: Annotated[int, "Elements that differ."] = 0
     of: Annotated[int, "Of how many."] = 0
     padding: Annotated[int, "Bytes of padding that differ."] = 0
     pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."] = ()

@@ -15,7 +15,6 @@ from refsim.cli.kit.verb import verb
 from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, IncompleteError
-from refsim.core.meanings import ProgramName
 from refsim.core.plain import FLAT
 from refsim.core.qmath import Profile
 from refsim.core.result import Result, Same, Text, shape_text
@@ -40,7 +39,7 @@ DROP = ("run", "dtype", "instruction", "elements")
 class EtdumpCompared(Result):
     """The calls of delegates that an ETDump recorded."""
 
-    file: ProgramName
+    file: Annotated[str, "The program."]
     aimed: Annotated[Opened, FLAT]
     etdump: Annotated[str, "The ETDump."]
     calls: Annotated[Sequence[Gap], "The outputs, in the order of the recording."]

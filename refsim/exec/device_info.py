@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from refsim.core.meanings import OwnKind, OwnName, OwnNumber, Vendor, VulkanVersion
+from refsim.core.meanings import OwnKind, OwnName, Vendor, VulkanVersion
 
 
 @dataclass(frozen=True)
 class DeviceInfo:
     """One physical device, in the loader's order (``index`` is what Kompute's Manager takes)."""
 
-    index: OwnNumber
+    index: Annotated[int, "Its number."]
     name: OwnName
     kind: OwnKind
     vendor: Vendor

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
-from refsim.core.meanings import CpuThreads, DelegateNumber, FileName, OwnName
+from refsim.core.meanings import DelegateNumber, FileName, OwnName
 from refsim.core.result import Result, Table, Text
 from refsim.exec.model import Model
 from refsim.exec.plan_rows import PlanMemory, PlannedStep
@@ -28,7 +28,7 @@ class Processor:
 
     name: OwnName
     instructions: Annotated[str, "The instruction set."]
-    threads: CpuThreads
+    threads: Annotated[int, "Threads of the executor cpu."]
 
 
 @dataclass(frozen=True)

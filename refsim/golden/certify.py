@@ -28,7 +28,7 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.errors import FormatError, LimitError, RefsimError, ShapeError
 from refsim.core.html import rendered
-from refsim.core.meanings import BestProfile, CaseCount, CaseName, DifferentElements, FolderName
+from refsim.core.meanings import BestProfile, CaseName, FolderName
 from refsim.core.no_clobber import free
 from refsim.core.plain import FLAT
 from refsim.core.qmath import CANONICAL, PROFILES
@@ -62,7 +62,7 @@ class Verdict:
     case: CaseName
     bound: BoundCase
     judged: Annotated[Judged, FLAT]
-    differing: DifferentElements = 0
+    differing: Annotated[int, "Elements that differ."] = 0
     pattern: Annotated[Sequence[str], "What they have in common, in sentences."] = ()
     first: Annotated[Sequence[Difference], "The first of them."] = ()
     causes: Annotated[Sequence[Cause], "The likely causes, best first."] = ()
@@ -108,7 +108,7 @@ class Certificate:
         return ran and bool(self.verdicts)
 
     @property
-    def cases(self) -> CaseCount:
+    def cases(self) -> Annotated[int, "How many cases."]:
         return len(self.verdicts)
 
     @property

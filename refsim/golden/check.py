@@ -14,7 +14,7 @@ from refsim.bytediff.rank import Cause
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
-from refsim.core.meanings import CaseName, Happened
+from refsim.core.meanings import CaseName
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
@@ -46,7 +46,7 @@ class Checked:
     case: CaseName
     executor: Annotated[str, "`define`: the definition was compared with the corpus."]
     status: Annotated[str, "different, error, crashed, timeout or legal."]
-    message: Happened = ""
+    message: Annotated[str, "What happened, in words."] = ""
     stored: Annotated[bool, "Whether its stored files were read, and not its rule."] = False
     configuration: Annotated[str, "Its shapes, layouts and parameters; empty for a chain."] = ""
     digest: Annotated[str | None, "What the definition gives."] = None

@@ -9,7 +9,6 @@ from typing import Annotated
 from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import IncompleteError
-from refsim.core.meanings import CaseCount
 from refsim.core.result import MOST_SHOWN, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
 from refsim.golden import coverage as counting
@@ -36,7 +35,7 @@ class Coverage(Result):
     stored: Mapping[str, int]
 
     @property
-    def cases(self) -> CaseCount:
+    def cases(self) -> Annotated[int, "How many cases."]:
         return sum(row.cases for row in self.operators.values())
 
     @property

@@ -27,7 +27,7 @@ from refsim.core.buffer import FILL, PackedBuffer
 from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import LimitError, ParameterError
-from refsim.core.meanings import CaseCount, FolderName
+from refsim.core.meanings import FolderName
 from refsim.core.plain import plain
 from refsim.core.result import Command, FileSize, Result, Table, Text
 from refsim.device.calls import add_call, tensor
@@ -264,7 +264,7 @@ class ExportedCorpus(Result):
     release: str
 
     @property
-    def cases(self) -> CaseCount:
+    def cases(self) -> Annotated[int, "How many cases."]:
         return sum(one.cases for one in self.files)
 
     @property

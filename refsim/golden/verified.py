@@ -19,7 +19,7 @@ from refsim.core import choices
 from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, IncompleteError, ParameterError, RefsimError
-from refsim.core.meanings import CpuThreads, Seconds
+from refsim.core.meanings import Seconds
 from refsim.core.result import MOST_SHOWN, Command, Comparison, Table, Text, rest
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
@@ -62,7 +62,7 @@ class VerifiedCorpus(Comparison):
     resumed: Annotated[int, "Cases of an earlier run."]
     seconds: Seconds
     damaged_files: Annotated[Sequence[str], "Files that do not match SHA256SUMS, in sentences."]
-    threads: CpuThreads
+    threads: Annotated[int, "Threads of the executor cpu."]
     isa: Annotated[str, "Instruction set of the CPU's kernels."]
     executors: Annotated[Mapping[str, Mapping[str, int]], "Cases by executor and status."]
     profiles: Annotated[Mapping[str, str], "The profile of legal bytes, by executor."]

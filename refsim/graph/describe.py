@@ -8,16 +8,7 @@ from math import prod
 from typing import Annotated, Any
 
 from refsim import aten
-from refsim.core.meanings import (
-    DelegateNumber,
-    Dims,
-    DtypeName,
-    LayoutOrNone,
-    NodeNumber,
-    OperatorName,
-    SizeInBytes,
-    ValueName,
-)
+from refsim.core.meanings import DelegateNumber, DtypeName, NodeNumber, OperatorName, SizeInBytes
 from refsim.core.plain import Column
 from refsim.formats.dumps import value_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor, refs
@@ -43,10 +34,10 @@ class NodeOutput:
 class TensorFacts:
     """A tensor."""
 
-    value: ValueName
-    shape: Dims
+    value: Annotated[str, "The value's name."]
+    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
     dtype: DtypeName
-    layout: LayoutOrNone
+    layout: Annotated[str | None, "The layout; null for a tensor that has none."]
     memory_object: Annotated[int, "Those with the same number share memory; -1: it shares none."]
     bytes: SizeInBytes
 
@@ -122,7 +113,7 @@ class LayoutTransition:
 class NumberFacts:
     """A SymInt that the delegate computes."""
 
-    value: ValueName
+    value: Annotated[str, "The value's name."]
     formula: Annotated[str, "What it is computed from."]
     number: Annotated[int, "What it is at the shapes that are shown."]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from refsim.core.counted import counted
-from refsim.core.meanings import OwnFile, OwnNumber, OwnText
 from refsim.core.result import Table
 
 #: What stands in the way of the code that a model's author wrote: torch's own modules.
@@ -19,10 +18,10 @@ _PACKAGES = ("site-packages", "dist-packages")
 class Frame:
     """A line of Python: file, number, function, and its text where the stack trace has it."""
 
-    file: OwnFile
-    line: OwnNumber
+    file: Annotated[str, "Its file."]
+    line: Annotated[int, "Its number."]
     function: Annotated[str, "The function that it is in."]
-    code: OwnText = ""
+    code: Annotated[str, "Its text."] = ""
 
     @property
     def is_torch(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from refsim.core.errors import GraphError
-from refsim.core.meanings import ArgumentName, DelegateNumber, OperatorName
+from refsim.core.meanings import DelegateNumber, OperatorName
 from refsim.core.plain import Column
 from refsim.formats.literals import Double, Int
 from refsim.formats.pte.read import Pte, kind_of, read_pte, unknown
@@ -31,7 +31,7 @@ class Mended:
     delegate: Annotated[DelegateNumber, Column(drop=1)]
     step: Annotated[int, "Place of the call in the delegate's chain.", Column()]
     operator: Annotated[OperatorName, Column()]
-    argument: Annotated[ArgumentName, Column()]
+    argument: Annotated[str, "Name of the argument.", Column()]
     was: Annotated[str, "The scalar as it was stored.", Column()]
     now: Annotated[str, "The scalar as it is stored now.", Column()]
 

@@ -13,7 +13,7 @@ import numpy as np
 from refsim.bytediff import Report
 from refsim.core import choices
 from refsim.core.counted import counted
-from refsim.core.meanings import CaseName, FolderName, ModuleName, OwnKind, OwnName, OwnText, Seconds
+from refsim.core.meanings import CaseName, FolderName, ModuleName, OwnKind, OwnName, Seconds
 from refsim.core.plain import FLAT
 from refsim.core.result import MOST_SHOWN, Command, Part, Result, Table, Text, rest
 from refsim.core.status import DIFFERENT
@@ -56,7 +56,7 @@ class StoreLine:
     """A line of a module's source that stores to its output."""
 
     place: Annotated[str, "File and line."]
-    source: OwnText
+    source: Annotated[str, "Its text."]
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from refsim.core.errors import (
     RefsimError,
     UnsupportedError,
 )
-from refsim.core.meanings import CaseName, Happened
+from refsim.core.meanings import CaseName
 from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
@@ -57,7 +57,7 @@ class Tried:
     candidate: TellingCase
     judged: Judged
     actual: PackedBuffer | None = None
-    message: Happened = ""
+    message: Annotated[str, "What happened, in words."] = ""
     seconds: float = 0.0
     findings: Annotated[tuple[KernelFinding, ...], "What the sanitizers found."] = ()
 

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 from refsim.core import choices
 from refsim.core.errors import ParameterError, RefsimError
-from refsim.core.meanings import CaseCount
 from refsim.golden import telling
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, WRONG
 from refsim.golden.rules import RULES, case_name
@@ -77,7 +76,7 @@ class FolderOutcome:
         return not self.bad
 
     @property
-    def cases(self) -> CaseCount:
+    def cases(self) -> Annotated[int, "How many cases."]:
         return tally(self.operators).total()
 
     def add(self, tried: Tried) -> None:

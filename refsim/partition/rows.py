@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from refsim.core.meanings import DelegateNumber, Elements, OperatorName, ValueName
+from refsim.core.meanings import DelegateNumber, Elements, OperatorName
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class FusedOperator:
 class LayoutChange:
     """A value that an operator needs in another layout."""
 
-    source: ValueName
+    source: Annotated[str, "The value's name."]
     before: Annotated[str, "Its layout."]
     after: Annotated[str, "The layout that is needed."]
     forced_by: Annotated[str, "The node that needs it."]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from refsim.core.meanings import Happened, OperatorName, Seed
+from refsim.core.meanings import OperatorName
 from refsim.core.qmath import Profile
 from refsim.golden.check import CRASHED, DIFFERENT, ERROR, REFUSED
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME
@@ -26,11 +26,11 @@ class SweepFailure:
     """A configuration that failed."""
 
     operator: OperatorName
-    seed: Seed
+    seed: Annotated[int, "The seed."]
     profile: Annotated[str, "The profile."]
     variant: SweepVariant
     status: Annotated[str, "How it came out."]
-    message: Happened
+    message: Annotated[str, "What happened, in words."]
     case: Annotated[str, "The case, as small as it still fails."] = ""
     #: The files of that case's folder.
     files: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)

@@ -16,7 +16,7 @@ from typing import Annotated
 from refsim.core import choices
 from refsim.core.errors import FormatError, IncompleteError, MissingDependencyError, ParameterError
 from refsim.core.extras import SWEEP_FIX
-from refsim.core.meanings import ComparedBytes, ExecutorName, OperatorName, Seconds, Seed
+from refsim.core.meanings import ComparedBytes, OperatorName, Seconds
 from refsim.core.qmath import CANONICAL
 from refsim.core.result import MOST_SHOWN, Command, Result, Same, Table, Text, rest
 from refsim.core.status import DIFFERENT, SAME
@@ -37,7 +37,7 @@ class SweepRow:
     """What became of the calls of one operator on one executor."""
 
     operator: OperatorName
-    executor: ExecutorName
+    executor: Annotated[str, "The executor."]
     threads: Annotated[int, "Its threads."]
     isa: Annotated[str | None, "The instruction set that it compiled for; null: the machine's."]
     configurations: Annotated[int, "How many configurations."]
@@ -56,7 +56,7 @@ class SweepRow:
 class Swept(Result):
     """Random configurations. ``idle``: executors with kernels of their own of which not one ran."""
 
-    seed: Seed
+    seed: Annotated[int, "The seed."]
     configurations: Annotated[int, "How many configurations."]
     profiles: Annotated[Sequence[str], "Names of numerics profiles."]
     counts: Annotated[Sequence[SweepRow], "By operator and executor."]

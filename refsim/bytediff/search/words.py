@@ -11,7 +11,6 @@ from typing import Annotated
 
 from refsim.bytediff.search.schema import ROOT, Copy, Entry, KernelEdit
 from refsim.core.counted import counted
-from refsim.core.meanings import OwnFile
 
 #: Longer texts are cut.
 LONGEST = 90
@@ -27,7 +26,7 @@ class Place:
     """
 
     function: Annotated[str, "The function, or the operator whose kernel it is."]
-    file: OwnFile
+    file: Annotated[str, "Its file."]
     line: Annotated[int, "The line there."]
     edit: Annotated[str, "What stands there instead, in words."]
     called: Annotated[str, "The call with its line, where only what that call does is edited, or empty."] = ""

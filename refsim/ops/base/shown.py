@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from refsim.core.counted import counted
-from refsim.core.meanings import ArgumentName, Configuration, Dims, DtypeName, OperatorName
+from refsim.core.meanings import DtypeName, OperatorName
 from refsim.core.result import Command, Result, Text, shape_text
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
@@ -18,8 +18,8 @@ from refsim.ops.base.case import as_text
 class CaseArgument:
     """An argument of a case."""
 
-    name: ArgumentName
-    shape: Dims
+    name: Annotated[str, "Name of the argument."]
+    shape: Annotated[Sequence[int], "The sizes, outermost dim first."]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class CaseCall:
     """What a case calls."""
 
     operator: OperatorName
-    configuration: Configuration
+    configuration: Annotated[str, "Shapes, layouts and parameters in one line."]
     tensors: Annotated[Sequence[CaseTensor], "The inputs and the output."]
     constants: Annotated[Sequence[CaseConstant], "Weights and what else is known before the run."]
     parameters: Annotated[Mapping[str, str], "Parameters by name."]
