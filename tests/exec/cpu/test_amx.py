@@ -104,12 +104,11 @@ def test_a_refusal_takes_the_next_route(with_tiles: pytest.MonkeyPatch) -> None:
     assert "errno 95" in processor().detail and "amx" in processor().detail
 
 
-def test_a_processor_without_tiles_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = next(row for row in ISAS if not row.tiles)
-    monkeypatch.setattr(routes, "cpu", lambda: isa.Cpu("", "", row))
-    choice = NativeExecutor().choose(Prepared(bind(layer((1, 256, 14, 14), 256, 1)).call))
-    assert dict(choice.rejected)["amx"] == f"{row.name} has no tiles"
-    assert "asked for" in dict(choice.rejected)["amx_emulated"]
+def test_a_processor_without_the_instructions_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "cpu", lambda: isa.Cpu("", "", ISAS[-1]))
+    rejected = dict(NativeExecutor().choose(Prepared(bind(layer((1, 256, 14, 14), 256, 1)).call)).rejected)
+    assert rejected["amx"] == "portable has no tiles" and "asked for" in rejected["amx_emulated"]
+    assert rejected["gemm8"] == "portable has no such products"
 
 
 # --- what the system is asked ----------------------------------------------------------------------------
