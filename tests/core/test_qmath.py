@@ -99,17 +99,8 @@ def adversarial() -> list[tuple[float, float, float]]:
         for scale in (1.0, 2.0**-20, 2.0**20):
             near = float(nearest32(exact * Fraction(scale)))
             ulp = float(np.spacing(np.float32(near)))
-            rows += [
-                (a * scale, b, -near),
-                (a * scale, b, near),
-                (a * scale, b, ulp / 2),
-                (a * scale, b, -ulp / 2),
-            ]
-            rows += [
-                (a * scale, b, near * 2.0**24),
-                (a * scale, b, near * 2.0**25),
-                (a * scale, b, near * 2.0**-24),
-            ]
+            sums = (-near, near, ulp / 2, -ulp / 2, near * 2.0**24, near * 2.0**25, near * 2.0**-24)
+            rows += [(a * scale, b, c) for c in sums]
     # binary64 would round to the tie first: 1 + 2**-24 and a tail below 2**-53
     one = 1 + 2.0**-23
     rows += [(one, 1 - 2.0**-24, c) for c in (2.0**-24, -(2.0**-24), 2.0**-25, 1.0, -1.0)]

@@ -190,14 +190,18 @@ def head(**changes: Any) -> Graph:
     return build(replace(HEAD, graph=replace(HEAD.graph, values=tuple(values))), "head")
 
 
-def test_the_output_of_a_head_is_float_if_it_is_declared_int8() -> None:
+def test_a_head_has_int8_or_floats_and_gives_floats() -> None:
     for code, dtype in ((FLOAT32, np.float32), (INT8, np.float32)):
         graph = head(at7=lambda value, code=code: replace(value, datatype=code))
         (node,) = (node for node in graph.nodes if "linear_q8ta_q8csw" in node.name)
         (tensor,) = (graph.tensors[value] for value in node.outputs)
         assert tensor.dtype == dtype and tensor.desc is not None and tensor.desc.dtype == "float32"
-    with pytest.raises(GraphError, match=r"output: not an int8 or float32 tensor; got value \d+$"):
-        head(at7=lambda value: replace(value, datatype=INT32))
+    for place, said in (
+        ("at0", "x: not an int8 or float32 activation"),
+        ("at7", "output: not an int8 or float32 tensor"),
+    ):
+        with pytest.raises(GraphError, match=rf"{said}; got value \d+$"):
+            head(**{place: lambda value: replace(value, datatype=INT32)})
 
 
 def vector(numbers: int, channels: int = 6) -> tuple[Builder, int, int]:
@@ -281,11 +285,6 @@ def test_what_an_int8_operator_does_not_take(what: str) -> None:
     graph = read_blob(made.blob((x,), out), "test")
     with pytest.raises(GraphError, match=rf"^test: node 0 et_vk\.q8ta_linear\.default: {said}"):
         bound(graph, "test")
-
-
-def test_the_input_of_a_head_is_int8_or_float() -> None:
-    with pytest.raises(GraphError, match=r"x: not an int8 or float32 activation; got value \d+$"):
-        head(at0=lambda value: replace(value, datatype=INT32))
 
 
 def test_a_clone_to_another_type_is_refused() -> None:

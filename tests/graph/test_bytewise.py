@@ -127,19 +127,7 @@ def test_a_node_that_is_not_of_a_table_keeps_what_it_reads() -> None:
     made = Made()
     s = made.relu(made.relu(made.relu(1)))
     made.relu(1)  # nobody reads it
-    for nodes, wanted in (
-        ({1, 2, 3}, [1, 2, 3]),
-        ({1, 3}, [3]),
-        ({1, 2, 3, 4}, [1, 2, 3]),
-        ({0, 1, 2, 3}, [1, 2, 3]),
-    ):
+    whole = [1, 2, 3]
+    for nodes, wanted in (({1, 2, 3}, whole), ({1, 3}, [3]), ({1, 2, 3, 4}, whole), ({0, 1, 2, 3}, whole)):
         found = bytewise.steps(made.graph(), {s: ByteTable(0, BYTES, frozenset(nodes))}, frozenset())
         assert [node.number for node in found[s]] == wanted
-
-
-def test_readers_of_values() -> None:
-    made, (d, r, q, e, s) = chain()
-    made.float("cat.default", ((Ref(r), Ref(s)), 1), SHAPE)
-    found = bytewise.readers_of(made.graph())
-    numbers = {value: [node.number for node in found[value]] for value in (0, d, r, q, e, s, 99)}
-    assert numbers == {0: [0], d: [1], r: [2, 5], q: [3], e: [4], s: [5], 99: []}
