@@ -16,7 +16,6 @@ from refsim.formats.pte.schema import PROGRAM
 from refsim.formats.pte.write import write_pte
 
 MODELS = sorted((Path(__file__).parents[1] / "data" / "models").glob("*.pte"))
-BY_NAME = {path.stem: path for path in MODELS}
 
 FLOAT = 6
 

@@ -13,7 +13,6 @@ from refsim.core.buffer import FILL, PackedBuffer, offsets
 from refsim.core.qmath import NVIDIA
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.executor import OURS, YOURS, Source
-from refsim.formats.recordings import Recording
 from refsim.golden import check as case_check
 from refsim.golden import recorded, verify
 from refsim.golden.check import ERROR, REFUSED, fails
@@ -73,10 +72,6 @@ class Wrong(Foreign):
         array = buffer.unpack()
         array.reshape(-1)[0] += 1
         return PackedBuffer.pack(array, bound.call.out.layout)
-
-
-def of(*operators: str) -> list[Recording]:
-    return [row for row in recorded.every() if row.op in operators]
 
 
 def test_every_recording_is_repeated_on_the_cpu() -> None:

@@ -11,7 +11,7 @@ import re
 from modules.bugs import GEMV, GENERAL, Bug, _of
 from refsim.exec.finding import FOREIGN, ORDER, OUTSIDE, SAME_TWICE, TWICE, UNFILLED
 
-RELU, CLONE = "q8ta_relu_buffer", "q8ta_clone"
+RELU = "q8ta_relu_buffer"
 BARRIER = "    memoryBarrierShared();\n    barrier();\n"
 
 STAGING = """\

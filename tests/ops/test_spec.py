@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from refsim.core.errors import LayoutError, ParameterError, RefsimError, ShapeEr
 from refsim.core.layout import PACKED_4C, PACKED_4C1W
 from refsim.core.qmath import CANONICAL
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base import registry as op_module
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.padding import OnDevice
@@ -27,8 +25,7 @@ from refsim.ops.base.spec import OpSpec
 from refsim.ops.base.target import Target
 from refsim.ops.base.traits import INTEGER_SUMS, Family
 
-FOLDER = Path(op_module.__file__).parents[1]
-ADD, CONV, LINEAR, QUANTIZE = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta_linear", "q8ta_quantize"))
+ADD, CONV, LINEAR = (OPS[n] for n in ("q8ta_add", "q8ta_conv2d", "q8ta_linear"))
 
 
 # --- parameters ---------------------------------------------------------------------------------------------

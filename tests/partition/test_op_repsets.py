@@ -33,14 +33,8 @@ from .fake import call, list_node, tensor_node
 SHAPE = (1, 8, 6, 10)
 
 
-def unary(sets: TensorRepSet, out: TensorRepSet | None = None) -> OpRepSets:
-    node = call("unary", [tensor_node(SHAPE)], SHAPE)
-    return OpRepSets(sets, out or sets, node)
-
-
-def binary(ins: TensorRepSet | list[TensorRepSet], out: TensorRepSet, *more: object) -> OpRepSets:
-    node = call("binary", [tensor_node(SHAPE), tensor_node(SHAPE), *more], SHAPE)
-    return OpRepSets(ins, out, node)
+def binary(sets: TensorRepSet) -> OpRepSets:
+    return OpRepSets(sets, sets, call("binary", [tensor_node(SHAPE), tensor_node(SHAPE)], SHAPE))
 
 
 def test_the_primary_argument_is_the_first_tensor_with_a_set() -> None:
@@ -107,7 +101,7 @@ def test_outputs_with_sets_of_their_own() -> None:
 
 def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
     """The packed dim is synced, not the layout: no transition is needed for any of the three."""
-    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    sets = binary(PACKED_INT8_BUFFER)
     assert sets.try_constrain_with_arg_repset(0, PACKED_INT8_4W4C_BUFFER)
     assert sets.args[1] == sets.outs[0] == PACKED_INT8_CHANNELS_PACKED_BUFFER
     assert sets.try_constrain_with_arg_repset(1, PACKED_INT8_4C1W_BUFFER)
@@ -117,7 +111,7 @@ def test_an_addition_may_read_two_layouts_and_write_a_third() -> None:
 
 
 def test_synced_tensors_that_pack_different_dims_are_an_error() -> None:
-    sets = binary(PACKED_INT8_BUFFER, PACKED_INT8_BUFFER)
+    sets = binary(PACKED_INT8_BUFFER)
     sets.args[0] = PACKED_INT8_4W_BUFFER
     sets.args[1] = PACKED_INT8_4C1W_BUFFER
     with pytest.raises(GraphError, match="synced arguments pack different dims"):

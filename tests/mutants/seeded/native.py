@@ -8,7 +8,7 @@ from mutants.mutant import Mutant, seeded
 from mutants.seeded.emulated import GENERAL, IM2COL, PW
 
 _CPU = "refsim/exec/cpu/"
-_ELEMENTS, _GEMM, _QUANTIZE = (_CPU + f"{name}/kernel.py" for name in ("elementwise", "gemm", "quantize"))
+_ELEMENTS, _QUANTIZE = (_CPU + f"{name}/kernel.py" for name in ("elementwise", "quantize"))
 _REPACK, _NHWC = _CPU + "relayout/repack.py", _CPU + "nhwc/prepack.py"
 _TILE, _EPILOGUE, _PROBLEM = (_CPU + f"{name}.py" for name in ("tile4x4", "epilogue", "conv_problem"))
 _WINOGRAD, _TILES = _CPU + "winograd/prepack.py", _CPU + "amx/tiles.py"
