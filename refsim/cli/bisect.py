@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial as partial_of
-
 import click
 
 from refsim.cli._bisected import BisectedFile, BisectNode, verdict
@@ -25,7 +23,7 @@ from refsim.core import choices
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, GraphError
 from refsim.core.qmath import CANONICAL, Profile
-from refsim.device.bisect import Bisected, bisect, launched
+from refsim.device.bisect import Bisected, bisect
 from refsim.device.complete import MOST_NAMED, Completeness, check_run, fix_of, of_other_inputs, strangers
 from refsim.device.dumped import Ran, run_on
 from refsim.device.exchanged import check_exchanged
@@ -109,10 +107,9 @@ def command(
         recorded, where = run_on(model, given, runner), executor
     others = dumped is not None and not sure and of_other_inputs(dumped, model, given)
     unsaid = dumped is not None and not sure and "inputs" in dumped.unsaid()
-    how = partial_of(launched, runner)
     with progress("operators", sum(1 for _ in model.nodes())) as tell:
         rows = bisect(
-            model, recorded, given, tell, 1, how, others, asked, unsaid,
+            model, recorded, given, tell, 1, runner, others, asked, unsaid,
             profile=profile, device=not all_bytes, limit=limit,
         )  # fmt: skip
     found = Bisected(rows, profile, asked)

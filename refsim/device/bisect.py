@@ -20,7 +20,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.device import floats
 from refsim.device.dumped import GIVEN, Buffers, Row, Strayed, dumped, dumped_inputs
 from refsim.device.other_inputs import doubted
-from refsim.exec.executor import Executor
+from refsim.exec.executor import Executor, MeantBy
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model
 from refsim.exec.trace import Traced, bound_of, trace
@@ -49,7 +49,7 @@ def bisect(
     inputs: Sequence[np.ndarray],
     tell: Callable[[], object] = lambda: None,
     explained: int | None = None,
-    launched: Callable[[Call], Geometry | None] = launched_flat,
+    runner: Executor | None = None,
     others: bool = False,
     asked: tuple[int, int] | None = None,
     unsaid: bool = False,
@@ -60,11 +60,13 @@ def bisect(
     An operator whose inputs were dumped too is also computed on those, which separates a wrong one from one that got
     wrong inputs. ``options`` are those of `diff`. ``tell`` is called after each node of the model. Causes take their
     time: they are sought of the first ``explained`` wrong operators, or of ``asked`` (delegate, node) alone.
-    ``launched`` says how the device launched a call's kernel, if not as refsim launches its own. ``others``: the device
-    had other inputs, so that none is wrong but on dumped ones. ``unsaid``: nobody says which it had; others are tried.
+    ``runner``: the executor whose run this is, if it is one; calls have the meaning of its kernels. ``others``: the
+    device had other inputs, so that none is wrong but on dumped ones. ``unsaid``: nobody says which it had; others are
+    tried.
     """
 
     flat = any(graph.target.runtime.flat for graph in model.graphs.values())
+    defined = MeantBy(runner) if runner is not None and runner.flat else executor_named("cpu")
 
     def walk(excused: Container[str] = ()) -> list[Row]:
         rows: list[Row] = []
@@ -80,9 +82,12 @@ def bisect(
                 told = sum(row.wrong and row.value not in excused for row in rows)
                 why = explained is None or told < explained
                 why = why if asked is None else (traced.delegate, traced.node.number) == asked
-                last = before.get(traced.bound.call.op.name)
-                rows.append(_row(traced, recorded, last, diverged, strayed, why, launched, options))
-                before[traced.bound.call.op.name] = traced.bound
+                bound = traced.bound
+                if runner is not None:
+                    bound = replace(bound, call=runner.meant(bound.call))
+                last = before.get(bound.call.op.name)
+                rows.append(_row(traced, bound, recorded, last, diverged, strayed, why, runner, options))
+                before[bound.call.op.name] = bound
             elif traced.node.meaning is not None and not flat:
                 rows.append(_meant(traced, recorded, diverged, options))
             else:
@@ -93,7 +98,7 @@ def bisect(
             strayed.see(traced, diverged)
             tell()
 
-        trace(model, inputs, executor_named("cpu"), visit)
+        trace(model, inputs, defined, visit)
         return [resized(model, recorded, row, right.get(row.value)) for row in rows]
 
     rows = walk()
@@ -117,16 +122,16 @@ def allowed(rows: Sequence[Row]) -> list[Row] | None:
 
 def _row(
     traced: Traced,
+    bound: BoundCase,
     recorded: Buffers,
     before: BoundCase | None,
     diverged: bool,
     strayed: Strayed,
     why: bool,
-    launched: Callable[[Call], Geometry | None],
+    runner: Executor | None,
     options: dict[str, Any],
 ) -> Row:
-    assert traced.bound is not None
-    name, bound, node = traced.output, traced.bound, traced.node
+    name, node = traced.output, traced.node
     run = alone = own = None
     given = False
     unfit = recorded.unfit(name, bound.call.out)
@@ -138,7 +143,7 @@ def _row(
         expected = held if isinstance(held, PackedBuffer) and not first else bound.call.expected(bound.inputs)
         title = f"{name} {expected.desc}, node {node.number} {node.operator}"
         if why and not np.array_equal(recorded.beside(name, expected), expected.raw):
-            options = {**options, "geometry": launched(bound.call)}
+            options = {**options, "geometry": launched(runner, bound.call)}
         if handed is not None:
             given = any(value not in recorded for value in traced.input_names().values())
             own = bound_of(bound.call, handed)

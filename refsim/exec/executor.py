@@ -21,6 +21,7 @@ from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.module_call import WrittenOutput
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
+from refsim.ops.flat.call import meant_flat
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,10 @@ class Executor(ABC):
     def source(self, call: Call) -> Source:
         """Where the kernels of a call come from."""
         return Source(OURS, tuple(step.launch.shader for step in call.dispatches()))
+
+    def meant(self, call: Call) -> Call:
+        """The call as its kernels mean it: with the flat meaning, if they compute it on flat tensors."""
+        return meant_flat(call) if self.flat and self.source(call).whose == YOURS else call
 
     def written(self, call: Call) -> WrittenOutput | None:
         """Who writes the output of a call, where that is a module of another build; None for kernels of ours."""
@@ -312,3 +317,14 @@ class Definition(Executor):
 
     def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
         return prepared.call.expected(inputs)
+
+
+class MeantBy(Definition):
+    """Computes calls by definition, as another executor's kernels mean them."""
+
+    def __init__(self, kernels: Executor) -> None:
+        super().__init__()
+        self.kernels = kernels
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        return self.kernels.meant(prepared.call).expected(inputs)

@@ -23,7 +23,6 @@ from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged
 from refsim.golden.store import DigestEntry, digest
 from refsim.ops.base.binding import BoundCase, bind
-from refsim.ops.flat.call import meant_flat
 
 DIFFERENT, ERROR = "different", "error"
 CRASHED, TIMEOUT, REFUSED = "crashed", "timeout", "refused"
@@ -209,10 +208,9 @@ def ran_again(
 
 
 def asked_of(executor: Executor, bound: BoundCase) -> BoundCase:
-    """The case as the executor's kernels mean it: with the flat meaning, if they compute it on flat tensors."""
-    if not executor.flat or executor.source(bound.call).whose != YOURS:
-        return bound
-    return replace(bound, call=meant_flat(bound.call))
+    """The case as the executor's kernels mean it."""
+    call = executor.meant(bound.call)
+    return bound if call is bound.call else replace(bound, call=call)
 
 
 def within(executor: Executor, bound: BoundCase, ran: Result | None = None) -> tuple[PackedBuffer, str]:

@@ -1,22 +1,45 @@
-"""Who writes the words of a buffer of a runtime with flat storage: its own kernels, of which refsim has none."""
+"""Kernels on flat tensors: who writes the words of a buffer, and which of their calls a bisection calls wrong."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from refsim.bytediff import diff
 from refsim.core.buffer import PackedBuffer
-from refsim.device.bisect import launched_flat
+from refsim.device.bisect import bisect, launched_flat
+from refsim.device.dumped import run_on
+from refsim.exec.cpu import EmulatedExecutor
+from refsim.exec.executor import OURS, YOURS, Source
+from refsim.exec.model import load
 from refsim.formats.kernels import UPSTREAM_WGSL, read, written_flat
 from refsim.golden.rules import case, case_name
 from refsim.golden.telling import TellingCase
 from refsim.modules.verification import fitted
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.module_call import Host, why_not
+from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim.ops.flat.call import laid_flat
+from refsim.ops.base.spec import Call
+from refsim.ops.flat.call import laid_flat, refusal
 
 ROWS = read(UPSTREAM_WGSL, {})
+MODELS = Path(__file__).parents[1] / "data" / "models"
+
+
+class RightKernels(EmulatedExecutor):
+    """Right kernels on flat tensors."""
+
+    name = "right"
+    foreign = flat = True
+
+    def source(self, call: Call) -> Source:
+        return Source(OURS if refusal(call) else YOURS, (call.op.name,))
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        return self.meant(prepared.call).expected(inputs)
 
 
 def drawn(op: str) -> BoundCase:
@@ -47,3 +70,13 @@ def test_a_linear_writes_tiles_of_four_rows() -> None:
 
 def test_packed_calls_are_launched_as_refsim_does() -> None:
     assert launched_flat(bind(OPS["q8ta_relu"].cases.example).call) is None
+
+
+def test_right_kernels_are_bisected_by_their_own_meaning() -> None:
+    model, runner = load(MODELS / "refine_seg.pte"), RightKernels()
+    given = model.random_inputs(0)
+    ran = run_on(model, given, runner)
+    as_packed = bisect(model, ran, given, explained=0, profile=None, device=True, limit=1)
+    assert [row.operator for row in as_packed if row.run is not None and not row.run.same]
+    rows = bisect(model, ran, given, explained=0, runner=runner, profile=None, device=True, limit=1)
+    assert rows and all(row.run is not None and row.run.same for row in rows)
