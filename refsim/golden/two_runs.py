@@ -133,9 +133,10 @@ def _judged(
             own = runner.source(traced.bound.call)
             if not row.different or own.whose != YOURS:
                 continue
-            found = judged(traced.bound, held, profiles=(), defects=own.forgiven)
+            bound = replace(traced.bound, call=runner.meant(traced.bound.call))
+            found = judged(bound, held, profiles=(), defects=own.forgiven)
             if found.verdict == WRONG:
-                found = judged(traced.bound, held, defects=own.forgiven)
+                found = judged(bound, held, defects=own.forgiven)
         follows = row.different and excused and (found is None or found.verdict == SAME)
         here = follows or (found is not None and found.verdict == KNOWN_DEFECT)
         yield replace(row, source=own, judged=found, excused=here)

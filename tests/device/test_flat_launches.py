@@ -1,4 +1,4 @@
-"""Kernels on flat tensors: who writes the words of a buffer, and which of their calls a bisection calls wrong."""
+"""Kernels on flat tensors: who writes the words of a buffer, and which of their calls verbs call wrong."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from refsim.device.bisect import bisect, launched_flat
 from refsim.device.dumped import run_on
 from refsim.exec.cpu import EmulatedExecutor
 from refsim.exec.executor import OURS, YOURS, Source
+from refsim.exec.factory import executor_named
 from refsim.exec.model import load
 from refsim.formats.kernels import UPSTREAM_WGSL, read, written_flat
+from refsim.golden.judge import SAME
 from refsim.golden.rules import case, case_name
 from refsim.golden.telling import TellingCase
+from refsim.golden.two_runs import two_runs
 from refsim.modules.verification import fitted
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.module_call import Host, why_not
@@ -80,3 +83,11 @@ def test_right_kernels_are_bisected_by_their_own_meaning() -> None:
     assert [row.operator for row in as_packed if row.run is not None and not row.run.same]
     rows = bisect(model, ran, given, explained=0, runner=runner, profile=None, device=True, limit=1)
     assert rows and all(row.run is not None and row.run.same for row in rows)
+
+
+def test_right_kernels_are_judged_by_their_own_meaning_in_two_runs() -> None:
+    model = load(MODELS / "refine_seg.pte")
+    runners = {"cpu": executor_named("cpu"), "right": RightKernels()}
+    found = two_runs(model, model.random_inputs(0), runners, lambda: None)
+    judged = [row.judged for row in found.buffers if row.different]
+    assert judged and all(one is not None and one.verdict == SAME for one in judged)
