@@ -263,9 +263,3 @@ def sums_of(root: Path, changed: Mapping[str, bytes] | None = None) -> bytes:
             digests[name] = file_sha256(path)
     order = sorted(digests, key=Path)
     return "".join(f"{digests[name]}  {name}\n" for name in order).encode()
-
-
-def write_sums(root: Path) -> None:
-    """Write SHA256SUMS for the files that are there."""
-    with folder_write.writing(root) as writer:
-        writer.write(SUMS, sums_of(root))

@@ -25,7 +25,7 @@ from refsim.exec.cpu.isa import ISAS
 from refsim.golden import coverage, regen, route_coverage, rules
 from refsim.golden.named import open_case
 from refsim.golden.rules import RULES, case
-from refsim.golden.store import Corpus, write_sums
+from refsim.golden.store import SUMS, Corpus, sums_of
 from refsim.ops.base.case import Case
 
 OP = UNARY.name
@@ -157,7 +157,7 @@ def test_a_mistyped_root_is_no_corpus(tmp_path: Path, refsim, shrink) -> None:
 def test_new_makes_a_missing_operator(small: Path, refsim, shrink) -> None:
     for name in (DIGESTS, STORED):
         (small / name).unlink()
-    write_sums(small)
+    (small / SUMS).write_bytes(sums_of(small))
     assert refsim(f"golden new {OP} --root {small}").status == 0
     assert refsim(f"golden verify {OP} --root {small} --workers 1 --json").json["same"]
 

@@ -20,7 +20,7 @@ from refsim.golden import verify
 from refsim.golden.apart import of_kernels
 from refsim.golden.check import BYTES, Checked
 from refsim.golden.named import open_case
-from refsim.golden.store import Corpus, write_sums
+from refsim.golden.store import SUMS, Corpus, sums_of
 from refsim.golden.verified import failed_text
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_a_changed_output_is_different_and_says_how_to_repeat_it(small: Path, re
     row = json.loads(rows[3])
     row["params"]["out_zp"] += -1 if row["params"]["out_zp"] > 0 else 1
     path.write_text("\n".join([*rows[:3], json.dumps(row), *rows[4:]]) + "\n")
-    write_sums(small)
+    (small / SUMS).write_bytes(sums_of(small))
     done = refsim(f"golden verify {OP} --root {small}")
     assert done.status == 1
     assert f"{CASE} define: different" in done.out
