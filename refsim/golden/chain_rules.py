@@ -403,7 +403,6 @@ class RuleDraft(ChainDraft):
 
     def made(self, *more: int) -> ChainCase:
         """All of it; the last value and ``more`` are its outputs."""
-        self.seed = (
-            self.rng.integer(0, (1 << 31) - 1) & ~1
-        )  # the seed beside it makes the values of another run
+        # even: the seed beside it makes the values of another run
+        self.seed = self.rng.integer(0, (1 << 31) - 1) & ~1
         return self.chain(self.at, *more)

@@ -233,11 +233,8 @@ class Schema:
     def _select(
         self, rows: list[Instruction], function: int, number: int, type_id: int, new: int, old: int
     ) -> int:
-        code, condition, size = (
-            Emitter(self.module, rows),
-            self._chosen[function, number],
-            self.code.size(type_id),
-        )
+        code, size = Emitter(self.module, rows), self.code.size(type_id)
+        condition = self._chosen[function, number]
         if size > 1:
             kind = self.module.type(Op.TYPE_VECTOR, code.bool, size)
             condition = code.emit(Op.COMPOSITE_CONSTRUCT, kind, *[condition] * size)
@@ -348,9 +345,8 @@ def _end_loops(module: Module, turns: int) -> None:
                 code = Emitter(module)
                 done = code.load(code.word, counter)
                 code.do(Op.STORE, counter, code.add(done, one))
-                stops, joins = (
-                    (_BEYOND, Op.LOGICAL_OR) if row.args[1] in ends else (Op.ULESS_THAN, Op.LOGICAL_AND)
-                )
+                out = row.args[1] in ends
+                stops, joins = (_BEYOND, Op.LOGICAL_OR) if out else (Op.ULESS_THAN, Op.LOGICAL_AND)
                 over = code.emit(stops, code.bool, done, most)
                 ended = code.emit(joins, code.bool, row.args[0], over)
                 at = len(made) - (made[-1].op in MERGES)
