@@ -211,8 +211,7 @@ def _replayed(
 ) -> OnExecutor:
     """The case on one executor."""
     runner = executor_named(name)
-    bound = asked_of(runner, stored.bound)
-    expected = stored.expected if bound is stored.bound else bound.call.expected(bound.inputs)
+    bound, expected = asked_of(runner, stored.bound, stored.expected)
     result, outside = within(runner, bound)
     wrong = not np.array_equal(expected.raw, result.raw)
     seen = ran_again(runner, bound, result, fresh=False).told if wrong else None

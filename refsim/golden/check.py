@@ -155,8 +155,7 @@ def run(
         bound = replace(bound, call=bound.call.under(profile))
         expected = bound.call.expected(bound.inputs)
     try:
-        meant = asked_of(executor, bound)
-        bound, expected = (bound, expected) if meant is bound else (meant, meant.call.expected(meant.inputs))
+        bound, expected = asked_of(executor, bound, expected)
         ran = ran if bound is given else None
         done = isinstance(ran, PackedBuffer | GuardError)
         refused = None if done else executor.refusal(bound.call)
@@ -207,10 +206,12 @@ def ran_again(
         )
 
 
-def asked_of(executor: Executor, bound: BoundCase) -> BoundCase:
-    """The case as the executor's kernels mean it."""
+def asked_of(executor: Executor, bound: BoundCase, expected: PackedBuffer) -> tuple[BoundCase, PackedBuffer]:
+    """A case and its output, as the executor's kernels mean it."""
     call = executor.meant(bound.call)
-    return bound if call is bound.call else replace(bound, call=call)
+    return (
+        (bound, expected) if call is bound.call else (replace(bound, call=call), call.expected(bound.inputs))
+    )
 
 
 def within(executor: Executor, bound: BoundCase, ran: Result | None = None) -> tuple[PackedBuffer, str]:

@@ -173,9 +173,8 @@ class PackedGolden:
         if executor not in opened:
             opened[executor] = executor_named(executor)
         runner = opened[executor]
-        bound = asked_of(runner, stored.bound)
-        if bound is not stored.bound:
-            stored = replace(stored, bound=bound, expected=bound.call.expected(bound.inputs))
+        bound, expected = asked_of(runner, stored.bound, stored.expected)
+        stored = replace(stored, bound=bound, expected=expected)
         source = runner.source(bound.call)
         if runner.foreign and source.whose != YOURS:
             pytest.fail(

@@ -167,10 +167,8 @@ def _on(chunk: Chunk, drawn: Sequence[Drawn], executor: Executor, outcome: Outco
 
 def _meant(executor: Executor, one: Drawn) -> Drawn:
     """A configuration as the executor's kernels mean it."""
-    bound = check.asked_of(executor, one.bound)
-    if bound is one.bound:
-        return one
-    return Drawn(one.at, Prepared(bound.call), bound, bound.call.expected(bound.inputs))
+    bound, expected = check.asked_of(executor, one.bound, one.expected)
+    return one if bound is one.bound else Drawn(one.at, Prepared(bound.call), bound, expected)
 
 
 def _same(executor: Executor, work: Sequence[Drawn]) -> list[bool]:
