@@ -6,6 +6,7 @@ import ast
 import re
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -76,23 +77,25 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("call", "", "bounded", "no clamp"),
     ("", "to_int32", "", "conversion out of range"),
     ("order", "", "", "order of the epilogue"),
-    ("values name", "", r"_HASH\b", "another layout's strides"),
+    ("values name index", "", r"_HASH\b", "another layout's strides"),
     ("", "", "HAS_BIAS|bias|\\bb\\b", "bias changed"),
     ("", "", "ALPHA|alpha", "alpha ignored"),
     ("", "row_range|scaled|zero_point|_over", "", "range of rows"),
     ("", "nibble|halves_place|pairs_place", "", "nibbles read wrong"),
+    ("", "tree_sum", "", "order of float sums"),
     ("", "", "wsum|sums", "channel constants misplaced"),
     ("name", "", r"\bw[0-3]\b", "weights of other channels"),
     ("constant operand", "", r"\bgroup\b", "group ignored"),
+    ("operator", "", r"^(?!.*DILATION).*- push\[PADDING", "padding offset"),
     ("", "", "STRIDE_[HW]|DILATION", "stride or dilation"),
     ("", "", "PADDING", "padding offset"),
-    ("compare condition", "", r"\b[io][hw]\b", "edge of the input"),
+    ("compare condition", "", r"\b[io][hw]\b|\bhit\b", "edge of the input"),
     ("name", "", r"KERNEL_[HW]", "window of another size"),
     ("loop short", "", "KERNEL|IC4|K4|group4|k4|range", "reduction too short"),
     ("", "", r"\b(stage|k1|STAGE)\b", "words along K exchanged"),
     ("", "", "border", "border padded with 0"),
     ("", "", r"\w*_?zp|ZP|zero", "zero point not folded"),
-    ("", "", r"\w*scales?|\w*SCALE|inv|INV|step|factor", "scale changed"),
+    ("", "", r"\w*scales?|\w*SCALE|inv|INV|\bstep\b|factor", "scale changed"),
     ("", "splat", "", "border padded with 0"),
     ("", "lane|insert|dot4", "", "lanes exchanged"),
     ("values", "", r"\ba[0-3]\b", "lanes exchanged"),
@@ -100,7 +103,25 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "index|block|coord|_idx|inner|outer|_along|inside|intra|tile_word|word_number|position_place", "", "address"),
     ("", "", r"weight|all_o", "weights read at another stride"),
     ("", "", r"\bat\b|x_words|source|channel_step|k_step|word_idx|buf_idx", "address"),
-    ("name arguments", "", r"\b[whcn]\b|\b[ko][whc]\b", "one coordinate for another"),
+    ("name arguments", "", r"\b[whcn]\b|\b[iko][whc]\b", "one coordinate for another"),
+)  # fmt: skip
+#: The same for edits that none of these fits.
+_OTHERS: tuple[tuple[str, str, str, str], ...] = (
+    ("", "tap_place", "", "edge of the input"),
+    ("", "mul_add", "", "fused multiply-add"),
+    ("", "flush", "", "another precision"),
+    ("", "to_int8", "CLAMP_FIRST", "clamp order"),
+    ("", "to_int8|wrap32", "", "conversion out of range"),
+    ("compare condition", "out_word", "", "padding leaked"),
+    ("constant", "out_word", "range", "only a part is written"),
+    ("", "out_word", "", "constants of other channels"),
+    ("", "", r"group4|GROUP|// group\b", "scale of another group"),
+    ("compare condition", "", "_hash", "another layout's strides"),
+    ("compare condition", "", r"\blanes\b", "padding leaked"),
+    ("compare condition", "", r"\b(i|h|number|size|ROWS)\b", "only a part is written"),
+    ("statement", "", r"\b(out|word)\b", "nothing written"),
+    ("", "", r"\b(M|OUTPUTS|TABLE_ROWS|FLAGS)\b|push\[ROWS\]", "wrong count"),
+    ("operand operator constant rounded index values short arguments name call sign", "kernel", "", "address"),
 )  # fmt: skip
 
 
@@ -162,16 +183,21 @@ def class_of(edit: KernelEdit) -> str:
     """The class of an edit, by the names that it touches: those that change, else those beside them."""
     old, new = (edit.copy.schema.names.text(node) for node in (edit.old, edit.made.new))
     before, after = (set(re.findall(r"\w+(?:\.\w+)?", text)) for text in (old, new))
-    function = edit.copy.function.__name__
-    for touched in (" ".join(sorted(before ^ after)), f"{old} {new}", _statement(edit)):
-        for kinds, where, names, found in _CLASSES:
-            if kinds and not any(edit.made.kind.startswith(kind) for kind in kinds.split()):
-                continue
-            if where and not re.search(where, function):
-                continue
-            if not names or re.search(names, touched):
-                return found
-    return "another operation"
+    texts = (" ".join(sorted(before ^ after)), f"{old} {new}", _statement(edit))
+    likely = ((row, touched) for touched in texts for row in _CLASSES)
+    others = ((row, touched) for row in _OTHERS for touched in texts)
+    found = (row[-1] for row, touched in chain(likely, others) if _fits(row, edit, touched))
+    return next(found, "another operation")
+
+
+def _fits(row: tuple[str, str, str, str], edit: KernelEdit, touched: str) -> bool:
+    """Whether an edit that touches these names is of a row."""
+    kinds, where, names, _ = row
+    return (
+        edit.made.kind.startswith(tuple(kinds.split() or [""]))
+        and re.search(where, edit.copy.function.__name__) is not None
+        and re.search(names, touched) is not None
+    )
 
 
 def _statement(edit: KernelEdit) -> str:

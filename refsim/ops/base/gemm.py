@@ -36,10 +36,10 @@ def products(
 
 @jitable
 def position_place(position: Any, across: Any, down: Any) -> Any:
-    """(place in its row, row, plane) of a position, which is so many steps from the first one of its invocation."""
-    first, step = position // POSITIONS * POSITIONS, position % POSITIONS
-    row = (first + step) // across
-    return (first + step) % across, row % down, row // down
+    """(place in its row, row, plane) of a position, which lies beside the first one of its invocation."""
+    first, beside = position // POSITIONS * POSITIONS, position % POSITIONS
+    row = (first + beside) // across
+    return (first + beside) % across, row % down, row // down
 
 
 @dataclass(frozen=True)
