@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import product
@@ -214,6 +215,8 @@ def _global(site: KernelSite, text: str, value: Any) -> Iterator[Alternative]:
                 yield Alternative(ast.Constant(number), "constant")
 
 
+#: Words of a launch that count something, by which a loop or a row may be one short.
+_COUNTS = re.compile(r"K4|IC4|\b[WHC]\b")
 _DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for dim in _DIMS)))}
 
 
@@ -267,7 +270,8 @@ def index(site: KernelSite) -> Iterator[Alternative]:
         for op in (ast.Add(), ast.Sub())
     )
     base = ast.unparse(node.value)
-    if base == "push" and any(node is arg for arg in _passed(site.tree)):
+    counts = base == "push" and _COUNTS.search(site.names.text(at))
+    if counts and any(node is arg for arg in _passed(site.tree)):
         yield Alternative(ast.BinOp(node, ast.Sub(), ast.Constant(1)), "short")
     if base == "acc":
         for held in ("edit_saturated16", "edit_wrapped16", "edit_half_sum"):

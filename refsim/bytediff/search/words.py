@@ -53,6 +53,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("relu bound", "", "", "relu bound"),
     ("subtracted", "", "", "zero point not folded"),
     ("one off", "", "", "zero point one off"),
+    ("short", "", r"\b[WHC]\b", "last tile missing"),
     ("clamped", "", "", "clamp order"),
     ("scaled", "", "", "bias changed"),
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
