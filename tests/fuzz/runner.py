@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from refsim.bytediff.search import VARIABLE
 from refsim.core.errors import RefsimError
 from refsim.exec.process import Ended, Silent, Worker
 from refsim.exec.task_threads import ProcessServer, served
@@ -166,6 +167,7 @@ class Reader:
 
     def __init__(self, name: str) -> None:
         signal.signal(signal.SIGPROF, _alarm)
+        os.environ[VARIABLE] = "0"  # what takes as long as it is allowed says nothing of a file
         self.row = FORMATS[name]
         with scratch() as folder:  # what is loaded and compiled once belongs to no mutant
             for number, files in enumerate(self.row.seeds()):
