@@ -6,10 +6,9 @@ import time
 
 import click
 
-from refsim.cli.kit.options import executors_option, profile_option, root_option, search_option
+from refsim.cli.kit.options import New, executors_option, profile_option, root_option, search_option
 from refsim.cli.kit.text import wrote
 from refsim.cli.kit.verb import verb
-from refsim.cli.kit.written import Written
 from refsim.core.qmath import Profile
 from refsim.exec.cpu import isa as isas
 from refsim.exec.cpu.thread_pool import processors
@@ -36,11 +35,11 @@ MOST_WORKERS = 13
 )
 @click.option(
     "--results",
-    type=Written(),
+    type=New(folder=False, unless="--resume"),
     metavar="FILE",
-    help="Append each case's results to this file as they come, as JSON lines.",
+    help="Append each case's results to this new file as they come, as JSON lines.",
 )
-@click.option("--resume", is_flag=True, help="Skip the cases whose results are in that file.")
+@click.option("--resume", is_flag=True, help="Go on with that file: skip the cases whose results it has.")
 @click.option("--all", "everything", is_flag=True,
     help=f"Check all cases, and explain each wrong one; else {checks.ENOUGH} wrong cases of an operator are enough.",
 )  # fmt: skip

@@ -7,6 +7,7 @@ chains.jsonl has one line per chain of operators (`refsim.golden.chain`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
@@ -239,7 +240,12 @@ def data_files(root: Path) -> dict[str, Path]:
 
 
 def file_sha256(path: Path) -> str:
-    return sha256(path.read_bytes())
+    """Of a file of any size."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
 
 
 def sums(path: Path) -> Mapping[str, str]:

@@ -20,6 +20,7 @@ from refsim.core.counted import counted
 from refsim.core.doing import progress
 from refsim.core.errors import FormatError, IncompleteError, ParameterError, RefsimError
 from refsim.core.meanings import Seconds
+from refsim.core.no_clobber import free
 from refsim.core.result import MOST_SHOWN, Command, Comparison, Table, Text, rest
 from refsim.exec.cpu import isa as isas
 from refsim.exec.factory import executor_named
@@ -169,11 +170,15 @@ def run(
 ) -> tuple[int, list[Checked]]:
     """Check cases, those of whole operators too: (cases taken from earlier results, all results).
 
-    ``results``: the file that they are appended to as they come. ParameterError for what cannot be asked.
+    ``results``: the file that they are appended to as they come; FormatError if it is there, unless to ``resume``.
+    ParameterError for what cannot be asked.
     """
     before: dict[str, list[Checked]] = {}
     state = checks.state(corpus, conditions) if results else {}
-    if results and resume and Path(results).exists():
+    if results and Path(results).exists():
+        if not resume:
+            need = f"--resume, or a name that is free, such as {free(results, folder=False)}"
+            raise FormatError(results, "already exists", need=need)
         before = checks.read_results(Path(results), state)
     operators = _operators(corpus, cases)
     wanted = {case for case in cases if "/" in case}
