@@ -26,7 +26,8 @@ class Evidence:
     A *cell* is room for one element, be it a value or padding: a byte of an int8 tensor, a word of a float one.
     ``compared`` masks the cells that count. ``bound`` is the call that should have written the buffer, ``previous`` a
     call that ran before it on the same device. ``others`` are raw bytes of other buffers by name. ``geometry`` is how
-    the buffer's kernel was launched, where that is not refsim's own launch.
+    the buffer's kernel was launched, where that is not refsim's own launch. So many ``guards`` (words) were on both
+    sides of each buffer that it read; beyond them were zeros.
     """
 
     expected: PackedBuffer
@@ -36,6 +37,7 @@ class Evidence:
     previous: BoundCase | None = None
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
     geometry: Geometry | None = None
+    guards: int = 0
     #: What `once` functions gave for this evidence, by their names.
     kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 

@@ -81,6 +81,7 @@ def diff(
     actual_layout: Layout | str | None = None,
     seen: tuple[str, str] | None = None,
     like: Sequence[Report] = (),
+    guards: int = 0,
 ) -> Report:
     """Compare two raw buffers of one tensor and say what differs, where, and why.
 
@@ -95,6 +96,8 @@ def diff(
     not compared. ``actual_layout`` is the layout of the actual buffer if it is another: then elements are compared, and
     places are those in that buffer.
     ``seen`` is what running the call again showed, a name and words: then it is the first cause, and no edit is sought.
+    ``guards``: so many guard words lay on both sides of each buffer that the kernel read, as executors put them there;
+    what else lies outside is taken as 0.
     ``like`` are reports of other wrong buffers of the same kernel: the edits that explain them are tried first.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
 
@@ -111,6 +114,7 @@ def diff(
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
     ev, counts = _compared(expected, actual, desc, device, call, previous, others or {}, geometry)
+    ev = replace(ev, guards=guards)
     chosen, legal = _legality(ev, profile, explain)
     rest, causes = Start(ev), list[Cause]()
     if explain:

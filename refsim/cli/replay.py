@@ -21,7 +21,7 @@ from refsim.cli.kit.report import write_html
 from refsim.cli.kit.text import remark
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.meanings import CaseName
 from refsim.core.plain import FLAT
@@ -217,7 +217,7 @@ def _replayed(
     seen = ran_again(runner, bound, result, fresh=False).told if wrong else None
     report = diff(
         expected, result, call=bound, others=others, profile=profile, limit=limit,
-        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen,
+        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen, guards=GUARD_WORDS,
     )  # fmt: skip
     return OnExecutor(
         ToldReport.of(report, name, runner),

@@ -24,6 +24,8 @@ GUARD = np.int32(0x5A3C_C3A5)
 #: Words beyond the guard words, on both sides, that hold the same and are checked as well; a read finds no zeros there.
 #: Only the host has them: a device gets the guard words alone.
 FAR_WORDS = 1024
+#: A kernel may read so many words outside of an input; what it finds is known: guard words, then zeros, as on devices.
+OUTSIDE = 1 << 16
 #: What every byte of an output is before a device writes it, where that can be chosen.
 FILL = 0x5A
 
@@ -318,6 +320,17 @@ def surrounded(words: np.ndarray) -> np.ndarray:
     copy = block[first : first + words.nbytes].view(words.dtype).reshape(words.shape)
     copy[...] = words
     return copy
+
+
+def with_outside(words: np.ndarray, guards: int = GUARD_WORDS) -> np.ndarray:
+    """A copy of an input's words (int32), with what a kernel finds behind and, counting from the end, in front of them.
+
+    These are so many guard words on both sides, and zeros in between.
+    """
+    found = np.zeros(words.size + OUTSIDE, np.int32)
+    found[: words.size] = words
+    found[words.size : words.size + guards] = found[len(found) - guards :] = GUARD
+    return found
 
 
 @contextmanager

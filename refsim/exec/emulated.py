@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core import doing
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import PackedBuffer, with_outside
 from refsim.core.errors import GuardError
 from refsim.core.jit import ready
 from refsim.core.launch import Launch
@@ -39,11 +39,12 @@ class EmulatedExecutor(Executor):
         spec = np.array(launch.spec, np.uint32).astype(np.int64)
         push = np.array(launch.push, np.uint32).view(np.int32)
         written = out.words.view(_WrappingWords) if ready().config.DISABLE_JIT else out.words
-        given = ((z, y, x), spec, push, *(_writable(words) for words in inputs))
+        given = (z, y, x), spec, push, *inputs
+        around = given if ready().config.DISABLE_JIT else (*given[:3], *map(with_outside, inputs))
         what = doing.kernel(_module_of(kernel), launch.shader)
         with np.errstate(over="ignore"):  # plain Python warns where compiled integers wrap
             try:
-                doing.during(what, kernel, *given, written)
+                doing.during(what, kernel, *around, written)
             except (LookupError, ArithmeticError, ValueError) as error:
                 failed = error if x * y * z > MOST_PLAIN else _plain_error(kernel, given, out.words) or error
                 doing.note(failed, f"while {what} ran")
@@ -70,11 +71,6 @@ def _plain_error(
 def _module_of(kernel: Callable[..., object]) -> str:
     """Where a kernel is written."""
     return str(getattr(kernel, "py_func", kernel).__module__)
-
-
-def _writable(words: np.ndarray) -> np.ndarray:
-    """A writable array: for Numba a read-only array is another type, so it would compile every kernel twice."""
-    return words if words.flags.writeable else words.copy()
 
 
 class _WrappingWords(np.ndarray):

@@ -12,7 +12,7 @@ import numpy as np
 from refsim.bytediff import diff
 from refsim.bytediff.rank import Cause
 from refsim.core import doing
-from refsim.core.buffer import PackedBuffer, guarded
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer, guarded
 from refsim.core.errors import GuardError, RefsimError
 from refsim.core.meanings import CaseName
 from refsim.core.plain import plain
@@ -247,7 +247,7 @@ def compared(
         return {}
     if not explain:
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
-    report = diff(expected, actual, call=bound, limit=1, seen=seen)
+    report = diff(expected, actual, call=bound, limit=1, seen=seen, guards=GUARD_WORDS)
     return {
         "differing": report.differing, "pattern": tuple(report.pattern), "causes": tuple(report.causes), "sought": True,
     }  # fmt: skip

@@ -17,7 +17,7 @@ from refsim.bytediff import Report, defects, diff
 from refsim.bytediff.consensus import decided, reordered
 from refsim.bytediff.invocations import Geometry
 from refsim.bytediff.rank import exact_edits
-from refsim.core.buffer import FILL, PackedBuffer
+from refsim.core.buffer import FILL, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import (
     MissingDependencyError,
     RawBufferError,
@@ -209,6 +209,7 @@ class ModuleTrial:
         report = diff(
             candidate.expected, tried.actual, call=candidate.bound, device=True, limit=limit,
             title=candidate.name, geometry=self.geometry(candidate.bound.call), seen=seen, like=like,
+            guards=GUARD_WORDS,
         )  # fmt: skip
         # had it been a known defect, the case would not be wrong
         return replace(report, causes=tuple(cause for cause in report.causes if cause.name != defects.NAME))

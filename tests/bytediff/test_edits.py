@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -15,13 +16,16 @@ from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.schema import schema_of
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.words import text_of
+from refsim.core.buffer import GUARD_WORDS
 from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
+from refsim.exec import emulated
 from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
-from refsim.ops.base.registry import OPS
+from refsim.ops.base.registry import OPS, kernel_of
 
 
 @pytest.mark.few(4)
@@ -99,6 +103,23 @@ def test_two_edits_at_once_are_told_together() -> None:
     assert both is not None and not any(np.array_equal(both, one) for one in (*single, right.words))
     report = diff(right, both.view(np.int8), call=bound)
     assert any(cause.exact and search.AND in cause.detail for cause in report.causes), str(report)
+
+
+@pytest.mark.search(10)
+@pytest.mark.parametrize("guards", [0, GUARD_WORDS])
+def test_a_read_outside_of_a_buffer_is_explained_by_what_lies_there(
+    monkeypatch: pytest.MonkeyPatch, guards: int
+) -> None:
+    """The executors put guard words there; a diff that is not told of them takes zeros."""
+    name = "q8ta_conv2d_dw"
+    right, schema = kernel_of(name), schema_of(name)
+    (edit,) = (row for row in schema.edits if text_of(row) == "push[OUT + C] without // 4")
+    monkeypatch.setattr(emulated, "kernel_of", lambda _: replace(right, run=schema.built(edit)))
+    bound = bind(case(name, 1174))
+    actual = emulated.EmulatedExecutor().run_call(bound.call, bound.inputs)
+    report = diff(bound.call.expected(bound.inputs), actual, call=bound, guards=guards)
+    found = [row for row in report.causes if row.exact and row.place and row.place.line == edit.line]
+    assert len(found) == bool(guards), str(report)
 
 
 def test_threads_search_one_after_the_other() -> None:

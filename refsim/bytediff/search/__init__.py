@@ -110,7 +110,7 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
         if (prediction.name, prediction.detail) == (name, detail):
             return None if prediction.fitted or prediction.inferred else prediction.cells
     with _ALONE, np.errstate(all="ignore"):
-        bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()})
+        bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()}, ev.guards)
         row = next((row for row in _candidates(bench) if _says(row, name, detail)), None)
         words = None if row is None else predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
     return words if words is None or not ev.desc.is_int8 else words.view(np.int8)

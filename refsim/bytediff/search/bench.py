@@ -10,8 +10,8 @@ import numpy as np
 
 from refsim.bytediff.invocations import work_items
 from refsim.bytediff.search.device import DeviceEdit, Loaded
-from refsim.bytediff.search.rewrite import BEHIND
 from refsim.bytediff.search.schema import Entry, KernelEdit, KernelSchema, schema_of
+from refsim.core.buffer import GUARD, OUTSIDE, with_outside
 from refsim.core.launch import Launch, Triple
 from refsim.core.push import PushWords, Words
 from refsim.ops.base.arg import Kind
@@ -20,18 +20,23 @@ from refsim.ops.base.spec import Call
 
 
 class ReadWords(tuple[Any, ...]):
-    """Words of an input, with zeros behind; ``size`` is without these. No edit writes there."""
+    """``length`` words of an input, with what lies outside of it as `with_outside` has it. No edit writes there."""
 
-    size: int
+    length: int
     #: Results are kept by these words as well (`Copy.kept`): the hash of a tuple looks at each of them.
     __hash__ = object.__hash__
     __eq__ = object.__eq__
 
     @classmethod
-    def of(cls, words: np.ndarray) -> ReadWords:
-        made = cls(words.tolist() + [0] * BEHIND)
-        made.size = len(words)
+    def of(cls, words: np.ndarray, guards: int = 0) -> ReadWords:
+        made = cls(with_outside(words, guards).tolist())
+        made.length = len(words)
         return made
+
+    @property
+    def size(self) -> int:
+        """What a kernel takes for the size."""
+        return len(self)
 
 
 class Out(dict[int, Any]):
@@ -91,13 +96,14 @@ class Produced(list[Any]):
     def __init__(self, bench: Bench, step: Step, depth: int) -> None:
         super().__init__()
         self.bench, self.step, self.depth = bench, step, depth
-        self.size = step.launch.out.words
+        self.length = step.launch.out.words
+        self.size = self.length + OUTSIDE
         self.held: dict[int, int] = {}
         self.items = work_items(step.launch)
 
     def __getitem__(self, at: Any) -> Any:
-        if not 0 <= at < self.size:
-            return 0
+        if not 0 <= at < self.length:
+            return int(GUARD) if -self.bench.guards <= at < self.length + self.bench.guards else 0
         if at not in self.held:
             x, y, z = self.items[:, at].tolist()
             out = self.bench.stores(self.depth, (z, y, x))
@@ -110,10 +116,11 @@ class Produced(list[Any]):
 
 @dataclass
 class Bench:
-    """A call with its input words; ``steps`` in order, the last one writes the output."""
+    """A call with its input words, so many ``guards`` around each; ``steps`` in order, the last writes the output."""
 
     call: Call
     inputs: Mapping[str, np.ndarray]
+    guards: int = 0
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -123,7 +130,7 @@ class Bench:
             for name, arg in zip(step.inputs, _read(step.call), strict=True):
                 if arg.kind is Kind.CONST:
                     self.arrays.setdefault(name, step.call.words(name))
-        self.words = {name: ReadWords.of(array) for name, array in self.arrays.items()}
+        self.words = {name: ReadWords.of(array, self.guards) for name, array in self.arrays.items()}
         self.produced: dict[str, Produced] = {}
         #: About how many steps of loops all items of the last step take, and whether an intermediate word was missing.
         self.cost, self.missed = 0, False

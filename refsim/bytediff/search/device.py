@@ -62,12 +62,12 @@ class Loaded:
     """The words of a buffer as a wrong kernel finds them, each when it is read."""
 
     def __init__(self, words: Any, read: Read) -> None:
-        self.words, self.read, self.size = words, read, words.size
+        self.words, self.read, self.length, self.size = words, read, words.length, words.size
 
     def __getitem__(self, at: Any) -> Any:
-        if not 0 <= at < self.size:
+        if not 0 <= at < self.length:
             return self.words[at]
-        return int32(int(self.read(self.words, at, self.size)))
+        return int32(int(self.read(self.words, at, self.length)))
 
 
 def loaded(words: np.ndarray, read: Read) -> np.ndarray:

@@ -11,8 +11,6 @@ from refsim.bytediff.search.site import Alternative
 
 #: A compiled copy gives up after so many steps of one loop.
 MOST_STEPS = 1 << 22
-#: Zeros behind each input: what reads outside of a buffer give on most devices.
-BEHIND = 1 << 16
 
 
 class Numbered(Protocol):
@@ -51,8 +49,6 @@ class Rewrite(ast.NodeTransformer):
             new = self.counted(new)
         if edits:
             new = self.selected(new, edits) if isinstance(node, ast.expr) else self.left_out(new, edits)
-        if self.way == "compiled" and isinstance(node, ast.Attribute) and ast.unparse(node) in _PADDED:
-            new = ast.BinOp(new, ast.Sub(), ast.Constant(BEHIND))
         return new
 
     def rebuilt(self, node: ast.AST) -> Any:
@@ -109,10 +105,6 @@ class Rewrite(ast.NodeTransformer):
         source = f"{name} += 1\nif {name} > {MOST_STEPS}:\n    raise RuntimeError"
         loop.body = [*ast.parse(source).body, *loop.body]
         return [*ast.parse(f"{name} = 0").body, loop]
-
-
-#: What kernels ask of an input that is longer in a compiled copy.
-_PADDED = ("bias.size",)
 
 
 _COUNT = ast.parse("_left[0] -= 1\nif _left[0] < 0:\n    raise _Endless").body

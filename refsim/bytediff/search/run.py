@@ -101,7 +101,7 @@ class EditSearch:
 
     def __post_init__(self) -> None:
         words = {name: buffer.words for name, buffer in self.ev.inputs.items()}
-        self.bench = Bench(self.ev.call, words)
+        self.bench = Bench(self.ev.call, words, self.ev.guards)
         self.last = len(self.bench.steps) - 1
         self.witnesses = Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
         self.end = time.thread_time() + SLOWER * self.seconds

@@ -10,9 +10,9 @@ import numpy as np
 from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import loaded
-from refsim.bytediff.search.rewrite import BEHIND
 from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
+from refsim.core.buffer import with_outside
 from refsim.core.launch import Triple
 from refsim.ops.base.registry import kernel_of
 
@@ -56,12 +56,13 @@ def _run(
         return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
         if bench.cost <= limit:
-            return _plain(step, edits, launch, inputs, limit)
+            read = {name: ReadWords.of(words, bench.guards) for name, words in inputs.items()}
+            return _plain(step, edits, launch, read, limit)
         right = edits[0] is None and not step.schema.instead
         if device is not None and right and not (device.push or device.spec):  # no index is another
             return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
-        padded = {name: np.append(array, np.zeros(BEHIND, np.int32)) for name, array in inputs.items()}
-        return _compiled(step.schema.built(*edits), step, launch, padded)
+        around = {name: with_outside(words, bench.guards) for name, words in inputs.items()}
+        return _compiled(step.schema.built(*edits), step, launch, around)
     except Exception:  # whatever stops a wrong kernel: it predicts nothing
         return None, np.zeros(0, bool)
 
@@ -73,7 +74,7 @@ Launched = tuple[Triple, Sequence[int], Sequence[int]]
 
 
 def _plain(
-    step: Step, edits: Edits, launch: Launched, inputs: dict[str, Any], limit: int
+    step: Step, edits: Edits, launch: Launched, inputs: dict[str, ReadWords], limit: int
 ) -> tuple[np.ndarray, np.ndarray]:
     schema = step.schema
     out = Out()
@@ -82,7 +83,7 @@ def _plain(
     schema.left[0] = 4 * limit
     try:
         items = list(np.ndindex(launch[0]))
-        schema.run(items, *launch[1:], *(ReadWords.of(array) for array in inputs.values()), out)
+        schema.run(items, *launch[1:], *inputs.values(), out)
     finally:
         schema.select(None)
     words, written = np.zeros(out.size, np.int64), np.zeros(out.size, bool)

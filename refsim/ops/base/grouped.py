@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from refsim.core.layout import WIDTH_PACKED
-from refsim.ops.base import case_rule
+from refsim.ops.base import case_rule, int4
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.case import Case, ErrorCase
 from refsim.ops.base.case_rule import CaseRule
@@ -23,7 +23,7 @@ def prepack(call: Call, name: str, value: np.ndarray) -> np.ndarray:
     if name != "weight" or grouped is None:
         return np.ascontiguousarray(value).reshape(-1).view(np.int32)
     values, _ = grouped.values(call)
-    return grouped.blocks.words(values)
+    return int4.NibbleBlocks.words(grouped.blocks, values)  # a name that the search for an edit can follow
 
 
 def rule(example: Case, bench: Mapping[str, Any], *refused: ErrorCase, **more: Any) -> CaseRule:

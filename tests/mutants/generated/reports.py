@@ -11,7 +11,7 @@ import numpy as np
 from mutants import graphs
 from mutants.tree import CHECKOUT
 from refsim.bytediff import Report, diff
-from refsim.core.buffer import PackedBuffer
+from refsim.core.buffer import GUARD_WORDS, PackedBuffer
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.qmath import PROFILES
 from refsim.exec.trace import bound_of
@@ -67,7 +67,7 @@ def of_cases(folder: Path, names: Sequence[str], profile: str) -> Iterator[tuple
         actual.raw[:] = np.frombuffer(raw, np.uint8)
         if not np.array_equal(expected.raw, actual.raw):
             begin = time.perf_counter()
-            report = diff(expected, actual, call=made, limit=1, like=found)
+            report = diff(expected, actual, call=made, limit=1, like=found, guards=GUARD_WORDS)
             found.append(report)
             yield report, time.perf_counter() - begin
 
