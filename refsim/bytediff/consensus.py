@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
@@ -106,8 +107,9 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
     """The causes of several wrong buffers of one kernel, the one that explains most of them first.
 
     A cause that predicts a buffer exactly counts more than any number of parts, unless so little differs there that
-    anything may fit it. Causes that are weak wherever they are named come last. Where two explain as many buffers
-    equally well, the one that ranks higher in the first of them comes first.
+    anything may fit it. One that reads alike in all of them counts more than one that is another edit in each. Causes
+    that are weak wherever they are named come last. Where two explain as many buffers equally well, the one that ranks
+    higher in the first of them comes first.
     """
     named: dict[str, list[Cause]] = {}
     for one in found:
@@ -119,7 +121,8 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
         causes = named[row.name]
         return (
             all(c.weak and not c.exact for c in causes),
-            -sum(c.exact and c.differing >= LEAST_DIFFERING for c in causes),
+            -max(_exact(causes).values(), default=0),
+            -sum(_exact(causes).values()),
             -row.exact,
             -row.score,
             row.cause.inferred,
@@ -128,6 +131,15 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
         )
 
     return sorted((Agreed.from_causes(causes, len(found)) for causes in named.values()), key=rank)
+
+
+def _exact(causes: Sequence[Cause]) -> Counter[str]:
+    """How many buffers each form of a cause predicts exactly, of those in which enough differs."""
+    return Counter(
+        NUMBERS.sub("#", cause.detail)
+        for cause in causes
+        if cause.exact and cause.differing >= LEAST_DIFFERING
+    )
 
 
 def reordered(report: Report, found: Sequence[Agreed]) -> Report:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 from seeded import CONV, EXCHANGED, UNBORDERED, Edit
 
-from refsim.bytediff import Report, diff
+from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import agreed, decided, reordered
 from refsim.core.plain import plain
 from refsim.ops.base.binding import bind
@@ -39,6 +39,20 @@ def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
     assert found[0].name == "border padded with 0" and found[0].exact == 2
     assert reordered(tied, found).causes[0].name == "border padded with 0"
     assert reordered(tied, found).causes[-1] in tied.causes
+
+
+def test_one_edit_for_all_buffers_comes_before_another_edit_in_each() -> None:
+    """Though their class is named first in each of them; numbers in their words may differ."""
+    cause = Cause("one", "", explained=9, differing=9, contradicted=0)
+    details = ("low for high", "2 for 1"), ("no clamp", "7 for 1"), ("low for low", "8 for 3")
+    found = agreed([Named([replace(cause, detail=own), replace(cause, name="all", detail=same)])
+                    for own, same in details])  # fmt: skip
+    assert [(row.name, row.exact, len(row.forms)) for row in found] == [("all", 3, 1), ("one", 3, 3)]
+
+
+@dataclass
+class Named:
+    causes: list[Cause]
 
 
 @pytest.mark.search(1)
