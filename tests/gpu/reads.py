@@ -33,7 +33,7 @@ from refsim.core.launch import Launch
 from refsim.exec.executor import Executor
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.registry import OPS
-from refsim_gpu import build_shaders
+from refsim_gpu import build_shaders, spirv
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.pipelines import guarded_words, output_memory, padded_push, take_output
 
@@ -137,7 +137,7 @@ def built(shader: str, variant: str, dot: bool) -> tuple[bytes, tuple[str, ...]]
         code, sites = rewritten(text.read_text())
         made.write_text(code)
         build_shaders.run_tool(shader, "glslc", options[0], "-O", "-o", str(binary), str(made))
-        return binary.read_bytes(), tuple(sites)
+        return spirv.pin_rounding(binary.read_bytes()), tuple(sites)
 
 
 class Reached(NamedTuple):

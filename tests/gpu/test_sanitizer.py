@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from modules.bugs import Bug
-from modules.hidden import HIDDEN
+from modules.hidden import HIDDEN, IN_TURN
 from modules.test_modules_build import needs_tools
 
 from refsim.core.plain import plain
@@ -102,6 +102,8 @@ def test_any_order_gives_the_same_bytes_and_the_same_writers(executor: ModuleExe
 @needs_tools
 @pytest.mark.parametrize("bug", HIDDEN, ids=lambda bug: bug.id)
 def test_a_fault_is_found_and_named(device: Device, tmp_path: Path, bug: Bug) -> None:
+    if bug.id in IN_TURN and device.info.vendor != "Mesa":
+        pytest.skip(f"{device.info.name} runs the invocations of a workgroup side by side, and hides this race")
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / f"{bug.module}.spv").write_bytes(bug.compiled(tmp_path))
