@@ -103,7 +103,9 @@ def test_any_order_gives_the_same_bytes_and_the_same_writers(executor: ModuleExe
 @pytest.mark.parametrize("bug", HIDDEN, ids=lambda bug: bug.id)
 def test_a_fault_is_found_and_named(device: Device, tmp_path: Path, bug: Bug) -> None:
     if bug.id in IN_TURN and device.info.vendor != "Mesa":
-        pytest.skip(f"{device.info.name} runs the invocations of a workgroup side by side, and hides this race")
+        pytest.skip(
+            f"{device.info.name} runs the invocations of a workgroup side by side, and hides this race"
+        )
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / f"{bug.module}.spv").write_bytes(bug.compiled(tmp_path))

@@ -35,7 +35,7 @@ ADDING = """\
     OUT_WORD(int_epilogue, total, first + worker, uint(out_sizes.x), word)
     out_words[first + worker] = word;"""
 
-#: Races within a workgroup: seen where its invocations run in turn, as on lavapipe, and not where they run side by side.
+#: Races within a workgroup, seen where its invocations run in turn, as on lavapipe, not where they run side by side.
 IN_TURN = ("gemv-without-barrier", "gemv-last-adds", "gemv-clears-the-next")
 HIDDEN: tuple[Bug, ...] = (
     *_of(GENERAL, "q8ta_conv2d_general", "q8ta_conv2d.comp",

@@ -34,19 +34,26 @@ def compiled(tree: ast.AST, name: str) -> CodeType:
 class Rewrite(ast.NodeTransformer):
     """A copy of a tree: ``switch`` asks for the number at each place, ``watch`` tells of each, ``plain`` does neither.
 
-    ``compiled`` asks for none. The edits ``made`` are there for good.
+    ``compiled`` asks for none. The edits ``made`` are there for good. ``like_compiled``: it gives what compiled code
+    gives where plain Python has another number or an error.
     """
 
     def __init__(
-        self, at: Mapping[ast.AST, Sequence[Numbered]], way: str, made: Collection[int] = ()
+        self,
+        at: Mapping[ast.AST, Sequence[Numbered]],
+        way: str,
+        made: Collection[int] = (),
+        like_compiled: bool = False,
     ) -> None:
-        self.at, self.way, self.made, self.loops = at, way, made, 0
+        self.at, self.way, self.made, self.like_compiled, self.names = at, way, made, like_compiled, 0
 
     def visit(self, node: ast.AST) -> Any:
         new = self.rebuilt(node)
         edits = self.at.get(node)
         if isinstance(node, ast.For | ast.While):
             new = self.counted(new)
+        if self.like_compiled and isinstance(node, ast.BinOp):
+            new = self.as_compiled(new)
         if edits:
             new = self.selected(new, edits) if isinstance(node, ast.expr) else self.left_out(new, edits)
         return new
@@ -100,11 +107,22 @@ class Rewrite(ast.NodeTransformer):
             return loop
         if "ndindex" in ast.unparse(loop.iter if isinstance(loop, ast.For) else loop.test):
             return loop
-        self.loops += 1
-        name = f"_steps{self.loops}"
+        self.names += 1
+        name = f"_steps{self.names}"
         source = f"{name} += 1\nif {name} > {MOST_STEPS}:\n    raise RuntimeError"
         loop.body = [*ast.parse(source).body, *loop.body]
         return [*ast.parse(f"{name} = 0").body, loop]
+
+    def as_compiled(self, node: ast.BinOp) -> ast.expr:
+        """Shifted by 64 bits less where that is possible; divided by 0, a whole number is 0."""
+        if isinstance(node.op, ast.LShift | ast.RShift):
+            return ast.BinOp(node.left, node.op, ast.BinOp(node.right, ast.BitAnd(), ast.Constant(63)))
+        if not isinstance(node.op, ast.FloorDiv | ast.Mod) or isinstance(node.right, ast.Constant):
+            return node
+        self.names += 1
+        name = f"_by{self.names}"
+        by = ast.NamedExpr(ast.Name(name, ast.Store()), node.right)
+        return ast.IfExp(by, ast.BinOp(node.left, node.op, ast.Name(name, ast.Load())), ast.Constant(0))
 
 
 _COUNT = ast.parse("_left[0] -= 1\nif _left[0] < 0:\n    raise _Endless").body

@@ -93,7 +93,7 @@ class Copy:
     def code(self, way: str, also: int = -1) -> CodeType:
         """The compiled copy: ``switch`` asks for the edit's number at each place, ``watch`` tells of each place."""
         if (way, also) not in self.codes:
-            tree = Rewrite(self.at, way, (also,)).visit(self.tree)
+            tree = Rewrite(self.at, way, (also,), not self.schema.host).visit(self.tree)
             self.codes[way, also] = compiled(tree, self.name)
         return self.codes[way, also]
 
