@@ -24,6 +24,7 @@ from refsim.golden.judge import SAME
 from refsim.golden.told import kernels_text, report_lines, written_by
 from refsim.modules import inventory
 from refsim.modules.build import MOST_NAMES, Build
+from refsim.modules.folder import SPIRV
 from refsim.modules.repair.search import RepairSearch
 from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
@@ -176,6 +177,8 @@ class CheckedFolder(Result):
         yield from self.found.text(self.everything)
         for one in self.repair or ():
             yield from one.lines()
+        if self.repair is None:
+            yield from repairable(self.found)
         for verdict in self.variants:
             yield ""
             yield f"the same with {verdict.executor}"
@@ -327,6 +330,15 @@ def again(build: Build, tried: Tried) -> str:
     more = ["--sanitize"] if tried.findings else []
     words = ["refsim", "shaders", build.path, tried.candidate.op, "--case", tried.case]
     return shlex.join([*words, *build.options, *more])
+
+
+def repairable(found: FolderVerdict) -> Text:
+    """The command that searches each wrong module for the change that makes it right, if it is one of SPIR-V."""
+    build = found.build
+    operators = dict.fromkeys(wrong.tried.candidate.op for wrong in found.outcome.wrong)
+    for op in operators if build.folder.kind is SPIRV else ():
+        words = shlex.join(["refsim", "shaders", build.path, op, "--repair", *build.options])
+        yield Command(f"search {op} for the change that makes it right: {words}")
 
 
 def sentence(build: Build, outcome: FolderOutcome) -> str:

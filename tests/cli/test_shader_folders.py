@@ -219,6 +219,8 @@ def test_all_counts_what_is_wrong(folder: Path, refsim) -> None:
     assert done.out.count("likely cause:") == 1  # the first of the operator
     rows = {line.split()[0]: line.split()[1:] for line in done.out.splitlines() if line.startswith("q8ta_")}
     assert int(rows["q8ta_relu"][0]) > 30
+    (offered,) = (line for line in done.out.splitlines() if line.startswith("search "))
+    assert f"refsim shaders {folder} q8ta_conv2d_general --repair" in offered
 
 
 @pytest.mark.long
@@ -342,6 +344,7 @@ def test_nothing_is_found_in_no_time(folder: Path, refsim) -> None:
     put(folder, example.BUG.module, example.BINARY)
     done = refsim(f"shaders {folder} {example.BUG.op} --count 8 --repair --seconds 1")
     assert done.status == 1 and "no repair: none of the single edits" in done.out
+    assert not any(line.startswith("search ") for line in done.out.splitlines())
     assert os.listdir(folder).count(f"{example.BUG.module}.spv") == 1
 
 
