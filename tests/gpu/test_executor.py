@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from dataclasses import replace
@@ -115,10 +116,13 @@ def test_recordings(executor: KomputeExecutor) -> None:
 def test_a_grid_beyond_the_device_is_refused_before_anything_runs(executor: KomputeExecutor) -> None:
     bound = bind(UNARY.cases.example)
     (step,) = bound.call.dispatches()
+    words = [buffer.words for buffer in bound.inputs.values()]
+    executor.run(step.launch, words)  # what an executor keeps from its first call on is there now
+    gc.collect()  # and what earlier tests held is not
     before = dict(executor.device._live)
     huge = replace(step.launch, grid=(1, 1 << 31, 1))
     with pytest.raises(DeviceError, match=f"{UNARY.name}: the device cannot take a grid"):
-        executor.run(huge, [buffer.words for buffer in bound.inputs.values()])
+        executor.run(huge, words)
     assert {heap: used for heap, used in executor.device._live.items() if used} == {
         heap: used for heap, used in before.items() if used
     }
