@@ -72,7 +72,13 @@ class Agreed:
         if self.of == 1:
             return str(self.cause)
         fit = f"predicts {self.fit}" if self.exact else f"explains {self.fit}"
-        return f"{self.cause.what} ({fit} of {self.of} wrong cases{self.otherwise})"
+        few = ", weak" if self.few else ""
+        return f"{self.cause.what} ({fit} of {self.of} wrong cases{self.otherwise}{few})"
+
+    @property
+    def few(self) -> bool:
+        """Whether it predicts some of the buffers, but not half of them: these may be others by chance."""
+        return 0 < 2 * self.exact < self.of
 
     @property
     def fit(self) -> str:
@@ -134,9 +140,9 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
 
 
 def _exact(causes: Sequence[Cause]) -> Counter[str]:
-    """How many buffers each form of a cause predicts exactly, of those in which enough differs."""
+    """How many buffers each edit of a cause predicts exactly, of those in which enough differs."""
     return Counter(
-        NUMBERS.sub("#", cause.detail)
+        "" if cause.place is None else NUMBERS.sub("#", cause.detail)
         for cause in causes
         if cause.exact and cause.differing >= LEAST_DIFFERING
     )

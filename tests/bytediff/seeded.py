@@ -365,7 +365,7 @@ EDITS: tuple[Edit, ...] = (
         "else next(lanes for most, lanes in TREES if out <= most)", "else 1"),
     kernel("zero point of rows", linear_dq8ca_q4gsw, "acc -= zero * sums", "acc -= 0 * sums"),
     words("scale of rows", "linear_dq8ca_q4gsw", "the scale of the row before", scale=lambda held,
-        _: np.roll(held, 1)),
+        _: np.append(0, held[:-1])),
     kernel("scale of another group", embedding_q4gsw, "row * groups + d // group", "row * groups"),
     line("range of rows", "choose_qparams_affine", row_range, "row_range", "range(row * k, row * k + k)",
          "range(row * k, row * k + k - 1)"),

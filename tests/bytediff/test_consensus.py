@@ -9,6 +9,7 @@ from seeded import CONV, EXCHANGED, UNBORDERED, Edit
 
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import agreed, decided, reordered
+from refsim.bytediff.search.words import Place
 from refsim.core.plain import plain
 from refsim.ops.base.binding import bind
 
@@ -43,11 +44,20 @@ def test_a_cause_that_holds_once_comes_after_one_that_holds_always() -> None:
 
 def test_one_edit_for_all_buffers_comes_before_another_edit_in_each() -> None:
     """Though their class is named first in each of them; numbers in their words may differ."""
-    cause = Cause("one", "", explained=9, differing=9, contradicted=0)
+    place = Place("kernel", "refsim/ops/kernel.py", 1, "low for high")
+    cause = Cause("one", "", explained=9, differing=9, contradicted=0, place=place)
     details = ("low for high", "2 for 1"), ("no clamp", "7 for 1"), ("low for low", "8 for 3")
     found = agreed([Named([replace(cause, detail=own), replace(cause, name="all", detail=same)])
                     for own, same in details])  # fmt: skip
     assert [(row.name, row.exact, len(row.forms)) for row in found] == [("all", 3, 1), ("one", 3, 3)]
+
+
+def test_a_cause_of_less_than_half_of_the_buffers_is_weak() -> None:
+    cause = Cause("one", "", explained=9, differing=9, contradicted=0)
+    part = replace(cause, explained=8)
+    for others in range(4):
+        (row,) = agreed([Named([cause]), *[Named([part])] * others])
+        assert row.few == (others > 1) and str(row).endswith(", weak)") == row.few, str(row)
 
 
 @dataclass

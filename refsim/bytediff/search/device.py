@@ -15,6 +15,7 @@ import numpy as np
 
 from refsim.bytediff.search.plain import int32
 from refsim.bytediff.search.words import Place
+from refsim.core.buffer import with_outside
 from refsim.core.launch import Triple
 
 #: (the words of a buffer, which of them, how many there are) -> what a wrong kernel finds there. The words are int32
@@ -70,10 +71,10 @@ class Loaded:
         return int32(int(self.read(self.words, at, self.length)))
 
 
-def loaded(words: np.ndarray, read: Read) -> np.ndarray:
-    """All words of a buffer (int32) as a wrong kernel finds them."""
-    behind = np.append(words.astype(np.int64), np.zeros(4, np.int64))
-    found = np.asarray(read(behind, np.arange(words.size), words.size))
+def loaded(words: np.ndarray, read: Read, guards: int = 0) -> np.ndarray:
+    """All words of a buffer (int32) as a wrong kernel finds them; ``guards`` lie around it."""
+    around = with_outside(words, guards).astype(np.int64)
+    found = np.asarray(read(around, np.arange(words.size), words.size))
     return np.broadcast_to((found & 0xFFFFFFFF).astype(np.uint32).view(np.int32), words.shape)
 
 
@@ -110,18 +111,18 @@ def _transposed(words: Any, at: Any, size: int) -> Any:
 
 
 def rolled(by: int) -> Read:
-    """The word at another place, as if the buffer went round."""
-    return lambda words, at, size: words[(at + by) % size]
+    """The word at another place."""
+    return lambda words, at, size: words[at + by]
 
 
 def of_four(which: int, by: int) -> Read:
     """One word of each four at another place: a component of a vector."""
-    return lambda words, at, size: words[(at + by * (at % 4 == which)) % size]
+    return lambda words, at, size: words[at + by * (at % 4 == which)]
 
 
 def apart(by: int) -> Read:
     """The words of each four so far from each other: the components of a vector that is read one by one."""
-    return lambda words, at, size: words[(at + (by - 1) * (at % 4)) % size]
+    return lambda words, at, size: words[at + (by - 1) * (at % 4)]
 
 
 #: Which word of each four is read how far away, and how far from each other all four are.

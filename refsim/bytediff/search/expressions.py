@@ -57,6 +57,8 @@ def binary(site: KernelSite) -> Iterator[Alternative]:
     if op is ast.FloorDiv:
         up = ast.BinOp(ast.BinOp(left, ast.Add(), right), ast.Sub(), ast.Constant(1))
         yield Alternative(ast.BinOp(up, ast.FloorDiv(), right), "rounded up", 2)
+    if (source := _padded(node)) is not None:
+        yield Alternative(source, "operand", 2)
     if op is ast.Mod:
         yield Alternative(ast.Constant(0), "constant", 2)
     if op is ast.Sub:
@@ -65,6 +67,17 @@ def binary(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(call("edit_half", node), "type", 1)
         yield Alternative(call("edit_saturated16", node), "type", 2)
         yield Alternative(call("edit_wrapped16", node), "type", 2)
+
+
+def _padded(node: ast.expr) -> ast.expr | None:
+    """The number in ``(number + 3) // 4 * 4``, which is rounded up."""
+    whole = node.left if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else None
+    found = whole.left if isinstance(whole, ast.BinOp) and isinstance(whole.op, ast.FloorDiv) else None
+    if not (isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add | ast.Sub)):
+        return None
+    while isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add | ast.Sub):
+        found = found.left
+    return found
 
 
 def regrouped(site: KernelSite) -> Iterator[Alternative]:
@@ -228,6 +241,11 @@ def local(site: KernelSite) -> Iterator[Alternative]:
             yield Alternative(ast.BinOp(node, op, ast.Constant(1)), "one off")
     if node.id == "bias" and any(argument.arg == "in_scale" for argument in site.tree.args.args):
         yield Alternative(times(node, ast.Name("in_scale", ast.Load())), "scaled bias", 1)
+    if node.id in ("acc", "t") and any(argument.arg == node.id for argument in site.tree.args.args):
+        yield Alternative(call("max", node, ast.Constant(0)), "relu")
+    for value in _values(site.tree, node.id):
+        if (source := _padded(value)) is not None:
+            yield Alternative(source, "operand", 2)
     found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
     for other in found[-MOST_NAMES:]:
         yield Alternative(ast.Name(other, ast.Load()), "name")
@@ -245,6 +263,47 @@ def _set(tree: ast.FunctionDef) -> tuple[ast.Name, ...]:
     """The names of a function that are set."""
     names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
     return tuple(node for node in names if isinstance(node.ctx, ast.Store))
+
+
+def _values(tree: ast.FunctionDef, name: str) -> list[ast.expr]:
+    """What a variable is set to."""
+    return [value for each, value in _assigned(tree) if each == name]
+
+
+@lru_cache(256)
+def _assigned(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...]:
+    """The variables of a function that are set one at a time, each with what to."""
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    return tuple(
+        (node.targets[0].id, node.value) for node in statements if isinstance(node.targets[0], ast.Name)
+    )
+
+
+def kept(site: KernelSite) -> Iterator[Alternative]:
+    """A number that a loop sets anew in each turn, set in the first one alone: a sum that is not reset."""
+    for name, value in _assigned(site.tree):
+        if value is site.node:
+            for loop in loops(site.tree, site.node)[-1:]:
+                first = ast.Compare(ast.Name(loop, ast.Load()), [ast.Eq()], [ast.Constant(0)])
+                yield Alternative(ast.IfExp(first, value, ast.Name(name, ast.Load())), "kept")
+
+
+def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
+    """The variables that count from 0 in the loops around a node, the outermost first."""
+    return [name for name, inside in _counted(tree) if node in inside]
+
+
+@lru_cache(256)
+def _counted(tree: ast.FunctionDef) -> tuple[tuple[str, frozenset[ast.AST]], ...]:
+    counted = (
+        node for node in ast.walk(tree)
+        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
+    )  # fmt: skip
+    return tuple(
+        (node.target.id, frozenset(each for part in node.body for each in ast.walk(part)))
+        for node in counted
+        if isinstance(node.target, ast.Name)
+    )
 
 
 def exchanged(site: KernelSite) -> Iterator[Alternative]:

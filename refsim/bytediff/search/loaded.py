@@ -109,6 +109,13 @@ def constants(step: Step) -> list[tuple[str, Arg, str]]:
     return [(name, arg, holds) for _, name, arg, holds in _buffers([step]) if arg.kind is Kind.CONST]
 
 
+def _shape(step: Step, arg: Arg) -> tuple[int, ...]:
+    """The shape of a constant that there is."""
+    value = step.call.consts[arg.name]
+    assert value is not None
+    return value.shape
+
+
 def _kind(dtype: Any) -> str:
     return {"int8": BYTES, "uint8": BYTES, "float32": REAL}.get(np.dtype(dtype).name, WHOLE)
 
@@ -130,7 +137,7 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
     if arg.name == "weight_sums":
         yield from _sums(step)
     if arg.kind is Kind.CONST and arg.name != "weight":
-        yield from _per_channel(arg.name, holds, 0 if step.call.op.int4 is None else step.call.out.shape[-1])
+        yield from _per_channel(arg.name, holds, 0 if step.call.op.int4 is None else _shape(step, arg)[-1])
     elif arg.kind is Kind.INPUT:
         yield from _rows(step, arg, holds)
         yield from _shares(step, arg, holds)
@@ -254,7 +261,7 @@ def _turned(group: int, rows: bool) -> Read:
 
 
 def _spread(factor: int) -> Read:
-    return lambda words, at, size: words[(factor * (at // 4) + at % 4) % size]
+    return lambda words, at, size: words[factor * (at // 4) + at % 4]
 
 
 #: What a kernel reads for a channel: the number of another one.

@@ -55,7 +55,7 @@ _ORDER = (
     "total", "short", "compare", "condition", "constant", "one off", "operand", "name", "order", "call", "fused",
     "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
     "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias",
-    "squared", "statement",
+    "squared", "kept", "statement",
 )  # fmt: skip
 
 

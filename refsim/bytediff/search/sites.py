@@ -23,6 +23,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.Compare, expressions.compare),
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),
+    ((ast.Constant, ast.Tuple), expressions.kept),
     (ast.Name, expressions.name),
     (ast.Attribute, expressions.kind),
     (ast.Call, calls.called),

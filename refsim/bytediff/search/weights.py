@@ -58,12 +58,28 @@ def weights(step: Step) -> Told:
     kernel = getattr(call.params, "kernel_size", (1, 1))
     outputs = -(-call.out.shape[call.op.channel_dim] // 4) * 4
     inner = outputs // 4 if call.op.family is Family.DEPTHWISE else outputs
-    taps = kernel[0] * kernel[1] if size % (kernel[0] * kernel[1] * inner) == 0 else 1
-    if taps == 1:
+    if size < kernel[0] * kernel[1] * inner:
         kernel = (1, 1)
-    if size % (taps * inner):
-        return
-    dims, wrong = (*kernel, size // taps // inner, inner), "weights in another order"
+    taps = kernel[0] * kernel[1]
+    depth = size // (taps * inner)
+    told = _of_taps(step, (*kernel, depth, inner)) if depth else ()
+    count = taps * depth * inner  # what lies behind them is no weight
+    yield from told if count == size else ((name, what, _first(count, read)) for name, what, read in told)
+
+
+def _first(count: int, read: Read) -> Read:
+    """The first words as they are found otherwise, and those behind them as they are."""
+
+    def found(words: Any, at: Any, size: int) -> Any:
+        if isinstance(at, np.ndarray):
+            return np.where(at < count, read(words, np.where(at < count, at, 0), count), words[at])
+        return read(words, at, count) if at < count else words[at]
+
+    return found
+
+
+def _of_taps(step: Step, dims: tuple[int, int, int, int]) -> Told:
+    call, wrong = step.call, "weights in another order"
     for order in permutations(range(4)):
         kept = [axis for axis in order if dims[axis] > 1]
         if kept != sorted(kept):

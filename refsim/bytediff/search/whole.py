@@ -46,7 +46,7 @@ def _run(
     if device is not None and device.holds(at):
         edited = True
         inputs = {
-            name: loaded(words, device.read[name]) if name in device.read else words
+            name: loaded(words, device.read[name], bench.guards) if name in device.read else words
             for name, words in inputs.items()
         }
     edits = (row.edit, row.entry, row.also) if at == row.step else (None, None, None)

@@ -59,6 +59,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
     ("fused", "", "", "fused multiply-add"),
     ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
+    ("kept", "", "", "sums not reset"),
     ("total", "", "", "sums of 16 bits"),
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
