@@ -117,7 +117,9 @@ class Rewrite(ast.NodeTransformer):
         """Shifted by 64 bits less where that is possible; divided by 0, a whole number is 0."""
         if isinstance(node.op, ast.LShift | ast.RShift):
             return ast.BinOp(node.left, node.op, ast.BinOp(node.right, ast.BitAnd(), ast.Constant(63)))
-        if not isinstance(node.op, ast.FloorDiv | ast.Mod) or isinstance(node.right, ast.Constant):
+        if self.way != "switch" or not isinstance(node.op, ast.FloorDiv | ast.Mod):
+            return node  # a launch with a stride of 0 is worth no trial
+        if isinstance(node.right, ast.Constant):
             return node
         self.names += 1
         name = f"_by{self.names}"

@@ -58,6 +58,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("scaled", "", "", "bias changed"),
     ("", "_finish|_relu", r"RELU|maximum|0\.0", "relu dropped or added"),
     ("fused", "", "", "fused multiply-add"),
+    ("constant", "", r"\bnibble\(", "nibbles read wrong"),
     ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
     ("kept", "", "", "sums not reset"),
     ("total", "", "", "sums of 16 bits"),

@@ -50,9 +50,9 @@ def _stale(op: str, first: str) -> tuple[tuple[str, str, str], ...]:
     """The push words from one on are those of the call before."""
     at = kernel_of(op).push.at[first]
     return (
-        (_EMULATED, "        given = ((z, y, x), spec, push,",
+        (_EMULATED, "        given = (z, y, x), spec, push,",
              f"        push[{at}:] = _FIRST.setdefault((launch.shader, launch.global_size), push[{at}:].copy())\n"
-             "        given = ((z, y, x), spec, push,"),
+             "        given = (z, y, x), spec, push,"),
         (_EMULATED, "class EmulatedExecutor(Executor):", "_FIRST: dict = {}\n\n\nclass EmulatedExecutor(Executor):"),
     )
 
