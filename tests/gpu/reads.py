@@ -136,7 +136,7 @@ def built(shader: str, variant: str, dot: bool) -> tuple[bytes, tuple[str, ...]]
         build_shaders.run_tool(shader, "glslc", *options, "-E", "-o", str(text), str(source))
         code, sites = rewritten(text.read_text())
         made.write_text(code)
-        build_shaders.run_tool(shader, "glslc", options[0], "-O", "-o", str(binary), str(made))
+        build_shaders.run_tool(shader, "glslc", options[0], "-o", str(binary), str(made))  # -O may fuse
         return spirv.pin_rounding(binary.read_bytes()), tuple(sites)
 
 
