@@ -16,6 +16,7 @@ from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.device import DeviceEdit
 from refsim.bytediff.search.schema import schema_of
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.words import text_of
@@ -103,6 +104,23 @@ def test_two_edits_at_once_are_told_together() -> None:
     assert both is not None and not any(np.array_equal(both, one) for one in (*single, right.words))
     report = diff(right, both.view(np.int8), call=bound)
     assert any(cause.exact and search.AND in cause.detail for cause in report.causes), str(report)
+
+
+@pytest.mark.search(10)
+def test_a_grid_for_another_tile_than_the_shader_has_is_told_by_its_line() -> None:
+    bound = bind(case("embedding_q4gsw", 264))
+    bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+    launch = bench.steps[0].launch
+    grid = replace(launch, tile=(5, 1, 1), grid=(0, 0, 0)).grid
+    x, y, z = replace(launch, grid=grid).reached
+    right = bound.call.expected(bound.inputs)
+    device = DeviceEdit("", "", reached=(z, y, x))
+    actual = predicted(bench, Candidate(0, device=device), (0,), right.words, 1 << 30)
+    assert actual is not None and not np.array_equal(actual, right.words)
+    (first, *_) = diff(right, actual.view(np.uint8), call=bound).causes
+    assert first.place is not None and (first.place.function, first.place.edit) == ("launch", "5 for 4"), (
+        first
+    )
 
 
 @pytest.mark.search(10)

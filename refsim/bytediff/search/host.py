@@ -7,6 +7,7 @@ a buffer with other words; edits that give the same are tried once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from types import FunctionType
 from typing import Any
@@ -89,7 +90,9 @@ def _launches(number: int, step: Step) -> Iterator[DeviceEdit]:
                 (row.push.names, right.push, made.push), (row.spec.names, right.spec, made.spec),
             )
         )  # fmt: skip
-        x, y, z = (max(0, min(pair)) for pair in zip(made.reached, right.reached, strict=True))
+        # a shader that has its own workgroup and tile knows nothing of them but the grid
+        covered = replace(right, grid=made.grid).reached
+        x, y, z = (max(0, min(size)) for size in zip(made.reached, covered, right.reached, strict=True))
         fewer = (x, y, z) != right.reached
         key = (tuple(push.items()), tuple(spec.items()), x, y, z)
         if key in seen or not (push or spec or fewer):

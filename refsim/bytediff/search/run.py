@@ -162,9 +162,11 @@ class EditSearch:
     def _devices(self) -> Iterator[DeviceEdit]:
         """The edits of what the kernels are launched with, and of what they read."""
         previous = None if self.ev.previous is None else self.ev.previous.call
+        of_host = host.edits(self.bench.steps)
+        yield from of_host if self.known else ()  # what is known has no line yet
         yield from launched.edits(self.bench.steps, previous)
         yield from loaded.edits(self.bench.steps, self.bench.inputs, self.ev.others, previous)
-        yield from host.edits(self.bench.steps)
+        yield from of_host
 
     def _pairs(self, firsts: list[Candidate]) -> Iterator[Candidate]:
         """Pairs of edits that give all witnesses, where the first one gives some of them."""
