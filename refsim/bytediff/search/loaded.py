@@ -226,8 +226,9 @@ def _per_channel(name: str, holds: str, group: int = 0) -> Told:
         none = "zero point of rows"
     if group and "scale" in name:
         misplaced = "scale of another group"
-        yield misplaced, "of the group before", rolled(-group)
-        yield misplaced, "of the group behind", rolled(group)
+        for what, by in (("before", -group), ("behind", group)):
+            yield misplaced, f"of the group {what}", rolled(by)
+            yield misplaced, f"of the group {what}, in a circle", _in_a_circle(by)
         yield misplaced, "of the first group for all", lambda words, at, size: words[at % group]
         for what, rows in (("by groups, read by rows", True), ("by rows, read by groups", False)):
             yield misplaced, f"stored {what}", _turned(group, rows)
@@ -258,6 +259,10 @@ def _turned(group: int, rows: bool) -> Read:
         return words[at % group * count + at // group if rows else at % count * group + at // count]
 
     return read
+
+
+def _in_a_circle(by: int) -> Read:
+    return lambda words, at, size: words[(at + by) % size]
 
 
 def _spread(factor: int) -> Read:
