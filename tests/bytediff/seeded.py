@@ -20,6 +20,7 @@ from refsim.core.launch import Launch, Triple
 from refsim.core.rng import Rng
 from refsim.ops import (
     embedding_q4gsw,
+    int8x4_to_nchw,
     linear_dq8ca_q4gsw,
     linear_q4gsw,
     q8ta_add,
@@ -303,6 +304,7 @@ EDITS: tuple[Edit, ...] = (
     line("input read at a neighbour", "q8ta_linear", gemm, "products", "k4 * k_step]", "k4 * k_step + 1]"),
     line("sums of 16 bits", "q8ta_linear", epilogue, "out_word", "total, wsum, weight_scale = acc[k]",
         "total, wsum, weight_scale = min(max(acc[k], -32768), 32767)"),
+    kernel("sums not reset", linear_dq8ca_q4gsw, "acc = 0", "acc = 0 if g == 0 else acc"),
     line("unsigned lanes", "q8ta_linear", lanes, "dot4", "lane(a, 3) * lane(b, 3)",
         "(lane(a, 3) & 255) * lane(b, 3)"),
     # wrong constants and zero points
@@ -367,6 +369,8 @@ EDITS: tuple[Edit, ...] = (
     words("scale of rows", "linear_dq8ca_q4gsw", "the scale of the row before", scale=lambda held,
         _: np.append(0, held[:-1])),
     kernel("scale of another group", embedding_q4gsw, "row * groups + d // group", "row * groups"),
+    kernel("channel constants misplaced", linear_dq8ca_q4gsw, "sums[g * padded", "sums[g * outputs"),
+    kernel("lanes exchanged", int8x4_to_nchw, "x_words[at // 4], at % 4", "x_words[at // 4], k"),
     line("range of rows", "choose_qparams_affine", row_range, "row_range", "range(row * k, row * k + k)",
          "range(row * k, row * k + k - 1)"),
 )  # fmt: skip
