@@ -124,7 +124,7 @@ def test_a_grid_for_another_tile_than_the_shader_has_is_told_by_its_line() -> No
 
 
 @pytest.mark.search(10)
-@pytest.mark.parametrize("guards", [0, GUARD_WORDS])
+@pytest.mark.parametrize("guards", [pytest.param(0, marks=pytest.mark.long), GUARD_WORDS])
 def test_a_read_outside_of_a_buffer_is_explained_by_what_lies_there(
     monkeypatch: pytest.MonkeyPatch, guards: int
 ) -> None:

@@ -137,6 +137,10 @@ class Bench:
         #: What the kernels are launched with otherwise, if anything.
         self.device: DeviceEdit | None = None
 
+    def read(self, name: str, words: np.ndarray) -> ReadWords:
+        """The words of a buffer as plain Python reads them."""
+        return self.words[name] if words is self.arrays.get(name) else ReadWords.of(words, self.guards)
+
     def choose(
         self,
         number: int,

@@ -56,7 +56,7 @@ def _run(
         return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
     try:
         if bench.cost <= limit:
-            read = {name: ReadWords.of(words, bench.guards) for name, words in inputs.items()}
+            read = {name: bench.read(name, words) for name, words in inputs.items()}
             return _plain(step, edits, launch, read, limit)
         right = edits[0] is None and not step.schema.instead
         if device is not None and right and not (device.push or device.spec):  # no index is another
