@@ -21,7 +21,7 @@ from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import Cause, exact_edits, explained
 from refsim.bytediff.search import allowed
 from refsim.core import choices, doing
-from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds, holds_elements, unpacked
+from refsim.core.buffer import OUTSIDE, ByteKind, PackedBuffer, byte_kinds, holds_elements, unpacked
 from refsim.core.errors import MissingDependencyError, ParameterError, RawBufferError, ShapeError
 from refsim.core.layout import FOREIGN, INT8_LAYOUTS, Layout, layout
 from refsim.core.locate import at_byte, at_index
@@ -99,11 +99,14 @@ def diff(
     ``guards``: so many guard words lay on both sides of each buffer that the kernel read, as executors put them there;
     what else lies outside is taken as 0.
     ``like`` are reports of other wrong buffers of the same kernel: the edits that explain them are tried first.
-    Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for the profile.
+    Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for profile and guards.
 
     >>> refsim.diff(bytes(16), bytes(15) + b"x", "4W4C", (1, 4, 1, 1)).counts[-1].kind
     'word padding'
     """
+    if type(guards) is not int or not 0 <= guards <= OUTSIDE // 2:
+        need = f"a whole number from 0 to {OUTSIDE // 2}"
+        raise ParameterError("diff", "guards: wrong count of words", got=repr(guards), need=need)
     if explain and call is not None and is_laid_flat(call.call):
         return _flat(expected, actual, call, geometry, limit, title, search, seen)
     desc = _described(expected, actual, layout, shape, call)

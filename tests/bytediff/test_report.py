@@ -232,3 +232,9 @@ def test_few_wrong_bytes_give_no_strong_statement(count: int, few: bool) -> None
         GOOD, changed(*np.flatnonzero(GOOD.kinds() == ByteKind.VALUE)[:count]), call=ADD, device=True
     )
     assert report.few is few and (not few or all(cause.weak for cause in report.causes))
+
+
+@pytest.mark.parametrize("guards", [-1, 1.5, "x", True, 1 << 16])
+def test_guards_are_a_whole_number_that_fits(guards: int) -> None:
+    with pytest.raises(ParameterError, match="guards"):
+        refsim.diff(bytes(16), bytes(16), "4W4C", (1, 4, 1, 1), guards=guards)
