@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from itertools import combinations, permutations
-from typing import Any
 
 from refsim.bytediff.search.expressions import loops
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
@@ -53,13 +52,9 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         yield from (Alternative(ast.Call(node.func, [word, other, *rest], []), "lanes") for other in turned)
     if name == "lane":
         yield from (Alternative(ast.BinOp(node, op, ast.Constant(by)), "unsigned") for op, by in _TO_UNSIGNED)
-        own = [other for other in loops(site.tree, node) if other != site.names.text(node.args[1])]
-        yield from (Alternative(_call(node, [node.args[0], _name(other)]), "lanes") for other in own)
-    if name == "f32" and isinstance(_within_wrap(site), ast.BinOp):
-        total: ast.BinOp = _within_wrap(site)
-        if isinstance(total.op, ast.Add | ast.Sub):
-            apart = [_call(node, [part]) for part in (total.left, total.right)]
-            yield Alternative(ast.BinOp(apart[0], total.op, apart[1]), "order")
+        for other in loops(site.tree, node):
+            own = ast.Call(node.func, [node.args[0], ast.Name(other, ast.Load())], [])
+            yield Alternative(own, "lanes")
     if name in ("requant", "requant_added", "to_int8", "to_int8_added", "bounded"):
         yield Alternative(call("max", node, ast.Constant(0)), "relu")
         zp = next(
@@ -84,21 +79,6 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         yield from _products(site)
     if name == "range":
         yield from _ranges(node)
-
-
-def _call(node: ast.Call, arguments: list[ast.expr]) -> ast.Call:
-    """A call of the same function."""
-    return ast.Call(node.func, arguments, [])
-
-
-def _name(name: str) -> ast.Name:
-    return ast.Name(name, ast.Load())
-
-
-def _within_wrap(site: KernelSite) -> Any:
-    """The argument of a call, that of `wrap32` in it."""
-    inner = site.node.args[0]
-    return inner.args[0] if site.called(inner) == "wrap32" else inner
 
 
 def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
