@@ -23,6 +23,7 @@ from refsim.ops import (
     int8x4_to_nchw,
     linear_dq8ca_q4gsw,
     linear_q4gsw,
+    nchw_to_int8x4,
     q8ta_add,
     q8ta_clone,
     q8ta_conv2d_general,
@@ -34,7 +35,7 @@ from refsim.ops import (
     q8ta_quantize,
     q8ta_relu,
 )
-from refsim.ops.base import conv, elementwise, epilogue, gemm, int4, row_range
+from refsim.ops.base import conv, elementwise, epilogue, gemm, group_linear, int4, row_range
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS, kernel_of
@@ -280,6 +281,15 @@ EDITS: tuple[Edit, ...] = (
     kernel("H and W exchanged", q8ta_add, "word_idx(push, B, b_hash, w, h,", "word_idx(push, B, b_hash, h, w,"),
     kernel("C and another dim exchanged", q8ta_pixel_shuffle, "kc * r * r + kh % r * r + kw % r",
         "kc + (kh % r * r + kw % r) * push[OUT + 2]"),
+    kernel("one coordinate for another", nchw_to_int8x4,
+        "((n * push[OUT + C] + kc) * push[OUT + H] + kh) * push[OUT + W] + kw",
+        "((n * push[OUT + W] + kw) * push[OUT + C] + kc) * push[OUT + H] + kh"),
+    kernel("one coordinate for another", int8x4_to_nchw, "w, rest = rest % push[X + W], rest // push[X + W]\n"
+        "            h, rest = rest % push[X + H], rest // push[X + H]\n"
+        "            c, n = rest % push[X + C], rest // push[X + C]",
+        "c, rest = rest % push[X + C], rest // push[X + C]\n"
+        "            w, rest = rest % push[X + W], rest // push[X + W]\n"
+        "            h, n = rest % push[X + H], rest // push[X + H]"),
     # wrong terms in the sum
     line("stride or dilation", "q8ta_conv2d_dw", conv, "tap_place", "j * push[DILATION_W]", "j * push[DILATION_H]"),
     pushed("stride or dilation", "q8ta_conv2d_general", "stride and dilation exchanged",
@@ -290,6 +300,13 @@ EDITS: tuple[Edit, ...] = (
     pushed("padding offset", "q8ta_conv2d_dw", "padding taken as 0", PADDING_H=lambda p: 0, PADDING_W=lambda p: 0),
     line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(ih < push[X + H])", "(ih <= push[X + H])"),
     line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
+    line("stride or dilation", "q8ta_conv2d_general", conv, "tap_place",
+        "oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]\n"
+        "    iw = ow * push[STRIDE_W] - push[PADDING_W]",
+        "(oh - push[PADDING_H]) * push[STRIDE_H] + i * push[DILATION_H]\n"
+        "    iw = (ow - push[PADDING_W]) * push[STRIDE_W]"),
+    kernel("edge of the input", embedding_q4gsw, "row = indices[number]",
+        "row = min(max(indices[number], 0), push[TABLE_ROWS] - 1)"),
     kernel("group ignored", q8ta_conv2d_general, "4 * group * push[IC4], n) if hit", "0, n) if hit"),
     kernel("reduction too short", q8ta_conv2d_pw, "push[IC4], x_words", "push[IC4] - 1, x_words"),
     line("reduction too short", "q8ta_linear", gemm, "products", "words - stage)", "(words - stage) // 2 * 2)"),
@@ -339,6 +356,8 @@ EDITS: tuple[Edit, ...] = (
         "f32(qb) * b_scale - f32(b_zp) * b_scale"),
     kernel("order of the epilogue", q8ta_dequantize, "f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale",
         "f32(lane(x_words[at // 4], at % 4)) * scale - f32(push[ZP]) * scale"),
+    kernel("order of the epilogue", q8ta_dequantize, "f32(lane(x_words[at // 4], at % 4) - push[ZP]) * scale",
+        "f32(lane(x_words[at // 4], at % 4)) * scale - f32(push[ZP])"),
     line("order of the epilogue", "q8ta_linear", epilogue, "_scaled", "mul_add(t, scale, bias, flags)",
         "(t + bias) * scale"),
     line("no clamp", "q8ta_add", qmath, "to_int8", *CLAMPED),
@@ -365,6 +384,8 @@ EDITS: tuple[Edit, ...] = (
     kernel("scale of another group", linear_q4gsw, "k4 // push[GROUP4]", "0"),
     hosted("order of float sums", "linear_q4gsw", linear_q4gsw, "lanes_of",
         "else next(lanes for most, lanes in TREES if out <= most)", "else 1"),
+    line("order of float sums", "linear_q4gsw", group_linear, "tree_sum", "sums[t] + sums[t + half]",
+        "sums[2 * t] + sums[2 * t + 1]"),
     kernel("zero point of rows", linear_dq8ca_q4gsw, "acc -= zero * sums", "acc -= 0 * sums"),
     words("scale of rows", "linear_dq8ca_q4gsw", "the scale of the row before", scale=lambda held,
         _: np.append(0, held[:-1])),

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations, permutations
 
-from refsim.bytediff.search.expressions import loops
+from refsim.bytediff.search.expressions import apart, loops, value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
@@ -140,12 +140,13 @@ def _products(site: KernelSite) -> Iterator[Alternative]:
         for first, second in ((b.left, b.right), (b.right, b.left)):
             yield Alternative(ast.Call(node.func, [times(a, first), second, c, *rest], []), "order")
             yield Alternative(times(ast.Call(node.func, [a, first, c, *rest], []), second), "order")
-    if isinstance(a, ast.Call) and len(a.args) == 1:
-        taken = a.args[0]
-        if isinstance(taken, ast.BinOp) and isinstance(taken.op, ast.Sub):
-            parts = [times(ast.Call(a.func, [part], []), b) for part in (taken.left, taken.right)]
-            real = ast.BinOp(parts[0], ast.Sub(), parts[1])
-            yield Alternative(ast.BinOp(real, ast.Add(), c), "order")
+    for real in apart(site, times(a, b)):
+        yield Alternative(ast.BinOp(real, ast.Add(), c), "order")
+    scaled = value_of(site, c)
+    if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult):
+        for factor, addend in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
+            both = ast.Call(node.func, [a, b, value_of(site, addend), *rest], [])
+            yield Alternative(times(factor, both), "order")
 
 
 def _ranges(node: ast.Call) -> Iterator[Alternative]:

@@ -28,6 +28,11 @@ class Candidate:
         return self.edit is not None and (self.also is not None or self.device is not None)
 
     @property
+    def twins(self) -> bool:
+        """Whether the same is done at two places."""
+        return self.edit is not None and self.edit.twin is not None
+
+    @property
     def of_host(self) -> bool:
         """Whether a function of the host has the edit."""
         return self.device is not None and self.device.place is not None

@@ -189,7 +189,8 @@ def _changed(number: int, step: Step, name: str, arg: Arg, words: np.ndarray) ->
     desc = step.call.descs[arg.name]
     held = PackedBuffer.from_raw(words.tobytes(), desc.shape, desc.layout, desc.dtype)
     for found, detail, values in _elements(held.unpack(), step.call):
-        other = PackedBuffer.pack(np.ascontiguousarray(values), desc.layout, dtype=desc.dtype)
+        elements = np.ascontiguousarray(values, desc.dtype)
+        other = PackedBuffer.pack(elements, desc.layout, dtype=desc.dtype)
         found = "range of rows" if step.call.op.family is Family.ROW_RANGE else found
         yield DeviceEdit(found, f"{name} {detail}", read={name: words_of(other.words)}, only=number)
 
@@ -206,6 +207,14 @@ def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]
                 np.moveaxis(fresh, axis, 0)[at] = fill
                 outside = "the zero point" if fill == zp else "0"
                 yield "edge of the input", f"without its {which} {dim}, which is read as {outside}", fresh
+    if call.op.family is Family.LOOKUP:
+        rows = len(call.given("weight")[0])
+        yield "edge of the input", "taken as the nearest row of the table", np.clip(x, 0, rows - 1)
+        yield (
+            "edge of the input",
+            "taken as a row from the table's end if they are less than 0",
+            x + rows * (x < 0),
+        )
     if call.op.family is Family.ROW_RANGE:
         fresh = x.copy()
         fresh[..., 0], fresh[..., -1] = x.min(), x.max()

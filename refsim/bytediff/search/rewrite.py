@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from types import CodeType
 from typing import Any, Protocol
 
@@ -73,32 +74,40 @@ class Rewrite(ast.NodeTransformer):
         return ast.copy_location(type(node)(**parts), node)
 
     def selected(self, new: ast.expr, edits: Sequence[Numbered]) -> ast.expr:
-        first, last = edits[0].number, edits[-1].number
         if self.way == "watch":
-            return ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(first), new], [])
-        for number in self.made:
-            if first <= number <= last:
-                return edits[number - first].made.new  # type: ignore[return-value]
+            return ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edits[0].number), new], [])
+        for edit in edits if self.made else ():
+            if edit.number in self.made:
+                return edit.made.new  # type: ignore[return-value]
         if self.way != "switch":
             return new
-        chain: Any = edits[-1].made.new
-        for edit in reversed(edits[:-1]):
-            chain = ast.IfExp(_number(ast.Eq(), edit.number), edit.made.new, chain)  # type: ignore[arg-type]
-        within = ast.Compare(
-            ast.Constant(first), [ast.LtE(), ast.LtE()], [ast.Name("_edit", ast.Load()), ast.Constant(last)]
-        )
-        return ast.copy_location(ast.IfExp(within, chain, new), new)
+        ends = [at for at, (a, b) in enumerate(pairwise(edits), 1) if b.number != a.number + 1]
+        found: ast.expr = new
+        for begin, end in pairwise(
+            (0, *ends, len(edits))
+        ):  # numbers that follow each other are asked for at once
+            chain: Any = edits[end - 1].made.new
+            for edit in reversed(edits[begin : end - 1]):
+                chain = ast.IfExp(_number(ast.Eq(), edit.number), edit.made.new, chain)  # type: ignore[arg-type]
+            last = [ast.Name("_edit", ast.Load()), ast.Constant(edits[end - 1].number)]
+            within = ast.Compare(ast.Constant(edits[begin].number), [ast.LtE(), ast.LtE()], last)
+            found = ast.IfExp(within, chain, found)
+        return ast.copy_location(found, new)
 
     def left_out(self, new: Any, edits: Sequence[Numbered]) -> Any:
         """A statement, unless its edit is selected."""
-        (edit,) = edits
+        edit, *also = edits
         body = new if isinstance(new, list) else [new]
-        if edit.number in self.made:
+        if any(one.number in self.made for one in edits):
             return ast.Pass()
         if self.way == "watch":
             call = ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edit.number), ast.Constant(0)], [])
             return [ast.Expr(call), *body]
-        return ast.If(_number(ast.NotEq(), edit.number), body, []) if self.way == "switch" else new
+        if self.way != "switch":
+            return new
+        for one in (edit, *also):
+            body = [ast.If(_number(ast.NotEq(), one.number), body, [])]
+        return body[0]
 
     def counted(self, loop: Any) -> Any:
         """A loop that counts its steps."""

@@ -55,7 +55,7 @@ _ORDER = (
     "total", "short", "compare", "condition", "constant", "one off", "operand", "name", "order", "call", "fused",
     "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
     "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias",
-    "squared", "kept", "statement",
+    "squared", "kept", "digits", "parentheses", "statement",
 )  # fmt: skip
 
 
@@ -141,6 +141,7 @@ class EditSearch:
                     self._try(candidate)
             self.bench.choose(at)
         same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
+        same = [row for row in same if not row.twins] or same
         same.sort(key=lambda row: row.of_host)  # of lines that give the same, a kernel's is told first
         for number, row in enumerate(same, 1):  # an edit that fits a sample may fail on the whole buffer
             if found := list(self._predicted([row], tuple(same[number:]))):
@@ -191,10 +192,17 @@ class EditSearch:
         """An edit with each other one: of the same kernel, or of what the kernels are launched with."""
         if first.device is not None:
             for at, step in enumerate(self.bench.steps):
-                yield from (Candidate(at, edit, device=first.device) for edit in step.schema.edits)
+                yield from (
+                    Candidate(at, edit, device=first.device)
+                    for edit in step.schema.edits
+                    if edit.twin is None
+                )
                 self.bench.choose(at)
             return
-        edits = (edit for edit in self.bench.steps[first.step].schema.edits if edit is not first.edit)
+        edits = (
+            edit for edit in self.bench.steps[first.step].schema.edits
+            if edit is not first.edit and edit.twin is None
+        )  # fmt: skip
         yield from (replace(first, edit=edit, also=first.edit) for edit in edits)
         yield from (replace(first, device=device) for device in self._devices())
 
@@ -266,12 +274,15 @@ class EditSearch:
 
     def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
-        schema, found = self.bench.steps[at].schema, list[tuple[tuple[bool, bool, int, int], Candidate]]()
+        schema, found = (
+            self.bench.steps[at].schema,
+            list[tuple[tuple[bool, bool, bool, int, int], Candidate]](),
+        )
         for edit in schema.edits:
             if edit.made.wants & seen.get(edit.copy.at[edit.old][0].number, 0):
-                for entry in (None, *schema.alone(edit)):
+                for entry in (None, *(schema.alone(edit) if edit.twin is None else ())):
                     moves, kind = schema.moves(edit, entry), _ORDER.index(edit.made.kind)
-                    order = (moves, entry is not None, kind, edit.number)
+                    order = (edit.twin is not None, moves, entry is not None, kind, edit.number)
                     found.append((order, Candidate(at, edit, entry)))
         return [row for _, row in sorted(found, key=lambda row: row[0])]
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -45,12 +47,16 @@ class EndlessError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class KernelEdit:
-    """One edit of one function: ``new`` stands for ``old``; None if a statement is left out."""
+    """One edit of one function: ``new`` stands for ``old``; None if a statement is left out.
+
+    ``twin``: a like node, where the same is done.
+    """
 
     number: int
     copy: Copy
     old: ast.AST
     made: Alternative
+    twin: KernelEdit | None = None
 
     @property
     def line(self) -> int:
@@ -168,12 +174,19 @@ class KernelSchema:
         return self.copies[function]
 
     def find_edits(self, copy: Copy) -> None:
-        """Number the edits of a function."""
+        """Number the edits of a function, and those that are made at two like places at once."""
+        own = list[KernelEdit]()
         for node in ast.walk(copy.tree):
             for made in alternatives(node, copy.tree, self.names, copy.function):
-                edit = KernelEdit(len(self.edits), copy, node, made)
-                self.edits.append(edit)
-                copy.at.setdefault(node, []).append(edit)
+                own.append(KernelEdit(len(self.edits) + len(own), copy, node, made))
+        self.edits += own
+        for edit in own:
+            copy.at.setdefault(edit.old, []).append(edit)
+        for first, second in twins(own):
+            number = len(self.edits)
+            self.edits.append(KernelEdit(number, copy, first.old, first.made, second))
+            copy.at[first.old].append(self.edits[-1])
+            copy.at[second.old].append(KernelEdit(number, copy, second.old, second.made))
         self.namespace.update(self.names.values)
 
     def _all(self, way: str) -> None:
@@ -292,7 +305,7 @@ class KernelSchema:
         """Whether an edit may change the place of what is written."""
         nodes, copies, names = self.addresses
         if edit.copy is self.kernel:
-            return edit.old in nodes
+            return edit.old in nodes or (edit.twin is not None and edit.twin.old in nodes)
         return edit.copy in copies and (entry is None or entry.name in names)
 
     def _callers(self, copies: set[Copy], top: Copy) -> list[Copy]:
@@ -390,3 +403,30 @@ def _set(node: ast.AST, names: set[str]) -> ast.AST | None:
     )
     held = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     return node.value if held & names and isinstance(node, ast.Assign | ast.AugAssign) else None
+
+
+#: A name of a row, and of a column: what is done to the one is done to the other.
+_MIRRORED = re.compile(
+    r"(?<![A-Za-z0-9])(?:(?P<dim>[iok]?)[hw]|(?P<word>[HW])|[ij]|rows?|columns?)(?![A-Za-z0-9])"
+)
+
+
+def _mirrored(node: ast.AST | None) -> str:
+    """A node as text that is the same for a row and for a column."""
+    text = "" if node is None else re.sub(r"__[vfe]\d+", "", ast.unparse(node))
+    return _MIRRORED.sub(lambda found: f"{found[1] or ''}@", text)
+
+
+def twins(edits: Sequence[KernelEdit]) -> Iterator[tuple[KernelEdit, KernelEdit]]:
+    """Pairs of edits that do the same at two places: to the row and to the column, or to what stands there twice.
+
+    Pairs of the same two places are neighbours, so that their numbers are.
+    """
+    groups = dict[tuple[str, str, str], list[KernelEdit]]()
+    texts = {node: _mirrored(node) for node in {edit.old for edit in edits}}
+    often = Counter(texts.values())
+    for edit in edits:
+        if often[texts[edit.old]] == 2:
+            groups.setdefault((edit.made.kind, texts[edit.old], _mirrored(edit.made.new)), []).append(edit)
+    pairs = [(first, second) for first, second in (row for row in groups.values() if len(row) == 2)]
+    yield from sorted((row for row in pairs if row[0].old is not row[1].old), key=lambda row: row[0].number)

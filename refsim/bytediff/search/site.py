@@ -17,11 +17,13 @@ class Alternative:
     """What stands for a node: None if a statement is left out. ``kind`` is the kind of edit.
 
     ``wants`` says what the right value must be for the edit to change anything: 1 a float, 2 a whole number, 3 either.
+    ``words`` tell the edit where its text would be long.
     """
 
     new: ast.expr | None
     kind: str
     wants: int = 3
+    words: str = ""
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """The edits: for each kind of node of a kernel's tree, what might stand there in a wrong kernel.
 
 An alternative is made of the parts of the right one, so a part is never edited twice. Rules are small functions over
-one node, in `expressions` and `calls`.
+one node, in `expressions`, `calls` and `digits`.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from refsim.bytediff.search import calls, expressions
+from refsim.bytediff.search import calls, digits, expressions
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
     ((ast.BinOp, ast.Tuple), calls.lanes_alike),
     (ast.BinOp, expressions.order),
+    (ast.BinOp, expressions.neighbours),
     (ast.BinOp, expressions.binary),
     (ast.BinOp, expressions.regrouped),
     (ast.BinOp, expressions.names_exchanged),
+    (ast.BinOp, digits.joined),
+    (ast.Tuple, digits.split),
     (ast.Compare, expressions.compare),
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -61,6 +61,8 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("constant", "", r"\bnibble\(", "nibbles read wrong"),
     ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
     ("kept", "", "", "sums not reset"),
+    ("digits", "", r"taps|K4", "words along K exchanged"),
+    ("digits", "", "", "one coordinate for another"),
     ("total", "", "", "sums of 16 bits"),
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
@@ -79,13 +81,13 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "to_int8|bound|clamp", r"low|high|least|most|127|128|QMIN|QMAX|LEAST|MOST", "clamp bounds"),
     ("call", "", "bounded", "no clamp"),
     ("", "to_int32", "", "conversion out of range"),
+    ("", "tree_sum", "", "order of float sums"),
     ("order", "", "", "order of the epilogue"),
     ("values name index", "", r"_HASH\b", "another layout's strides"),
     ("", "", "HAS_BIAS|bias|\\bb\\b", "bias changed"),
     ("", "", "ALPHA|alpha", "alpha ignored"),
     ("", "row_range|scaled|zero_point|_over", "", "range of rows"),
     ("", "nibble|halves_place|pairs_place", "", "nibbles read wrong"),
-    ("", "tree_sum", "", "order of float sums"),
     ("", "", "wsum|sums", "channel constants misplaced"),
     ("name", "", r"\bw[0-3]\b", "weights of other channels"),
     ("constant operand", "", r"\bgroup\b", "group ignored"),
@@ -124,7 +126,10 @@ _OTHERS: tuple[tuple[str, str, str, str], ...] = (
     ("compare condition", "", r"\b(i|h|number|size|ROWS)\b", "only a part is written"),
     ("statement", "", r"\b(out|word)\b", "nothing written"),
     ("", "", r"\b(M|OUTPUTS|TABLE_ROWS|FLAGS)\b|push\[ROWS\]", "wrong count"),
-    ("operand operator constant rounded index values short arguments name call sign", "kernel", "", "address"),
+    (
+        "operand operator parentheses constant rounded index values short arguments name call sign", "kernel", "",
+        "address",
+    ),
 )  # fmt: skip
 
 
@@ -222,7 +227,11 @@ def _statements(copy: Copy) -> dict[ast.AST, ast.stmt]:
 @cache
 def text_of(edit: KernelEdit) -> str:
     """What stands there instead."""
+    if edit.twin is not None:
+        return f"{text_of(replace(edit, twin=None))}, and {text_of(edit.twin)}"
     names, old, new = edit.copy.schema.names, edit.old, edit.made.new
+    if edit.made.words:
+        return f"{edit.made.words} in {_cut(names.text(old))}"
     if new is None:
         return f"without {_cut(names.text(old))}"
     if isinstance(old, ast.BinOp) and edit.made.kind == "operand":
