@@ -30,6 +30,7 @@ from refsim.ops import (
     q8ta_conv2d_pw,
     q8ta_dequantize,
     q8ta_im2col,
+    q8ta_linear,
     q8ta_linear_gemv,
     q8ta_pixel_shuffle,
     q8ta_quantize,
@@ -290,6 +291,11 @@ EDITS: tuple[Edit, ...] = (
         "c, rest = rest % push[X + C], rest // push[X + C]\n"
         "            w, rest = rest % push[X + W], rest // push[X + W]\n"
         "            h, n = rest % push[X + H], rest // push[X + H]"),
+    kernel("one coordinate for another", int8x4_to_nchw, "rest = 4 * i + k\n"
+        "            w, rest = rest % push[X + W], rest // push[X + W]",
+        "rest = 4 * i\n            w, rest = rest % push[X + W] + k, rest // push[X + W]"),
+    kernel("address", q8ta_linear, "index.word_idx(push, X, x_hash, 0, h, c, n)",
+        "index.word_idx(push, X, x_hash, 0, row, 0, 0)"),
     # wrong terms in the sum
     line("stride or dilation", "q8ta_conv2d_dw", conv, "tap_place", "j * push[DILATION_W]", "j * push[DILATION_H]"),
     pushed("stride or dilation", "q8ta_conv2d_general", "stride and dilation exchanged",
@@ -371,6 +377,8 @@ EDITS: tuple[Edit, ...] = (
         "clamp(whole + zp, QMIN, QMAX - 1)"),
     line("relu dropped or added", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "np.float32(-1e30))"),
     line("relu bound", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "-f32(in_zp) * in_scale)"),
+    kernel("relu bound", q8ta_relu, "real = _relu", "if lane(source, k) <= push[IN_ZP]:\n"
+        "                    continue\n                real = _relu"),
     line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",
         "return np.floor(y + np.float32(0.5))"),
     line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",

@@ -89,21 +89,33 @@ def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch
     assert told[0].exact and told[0].name == first.name
 
 
+CLAMP = "clamp(whole + zp, QMIN, QMAX)"
+CARRY = "bytes that carry over in word | (np.int64(q) & 255) << 8 * k"
+
+
 @pytest.mark.search(10)
-def test_two_edits_at_once_are_told_together() -> None:
+@pytest.mark.parametrize(
+    ("number", "first", "second", "cause"),
+    [
+        (10, "A_SCALE for B_SCALE", f"clamp(whole + zp, 0, 255) for {CLAMP}", "another tensor's quantization"),
+        (48, "True for flags & CLAMP_FIRST", CARRY, "clamp order"),
+    ],
+)  # fmt: skip
+def test_two_edits_at_once_are_told_together(number: int, first: str, second: str, cause: str) -> None:
     """Where one of them gives some of the bytes, and none gives all."""
-    words = "A_SCALE for B_SCALE", "clamp(whole + zp, 0, 255) for clamp(whole + zp, QMIN, QMAX)"
-    bound = bind(case("q8ta_add", 10))
+    bound = bind(case("q8ta_add", number))
     bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
-    first, second = (
-        next(row for row in bench.steps[0].schema.edits if text_of(row) == text) for text in words
+    one, other = (
+        next(row for row in bench.steps[0].schema.edits if text_of(row) == text) for text in (first, second)
     )
     right = bound.call.expected(bound.inputs)
-    rows = (Candidate(0, first), Candidate(0, second), Candidate(0, second, also=first))
+    rows = (Candidate(0, one), Candidate(0, other), Candidate(0, one, also=other))
     *single, both = (predicted(bench, row, (0,), right.words, 1 << 30) for row in rows)
-    assert both is not None and not any(np.array_equal(both, one) for one in (*single, right.words))
+    assert both is not None and not np.array_equal(both, right.words)
+    assert not np.array_equal(both, single[0])
     report = diff(right, both.view(np.int8), call=bound)
-    assert any(cause.exact and search.AND in cause.detail for cause in report.causes), str(report)
+    found = [found for found in report.causes if found.exact and search.AND in found.detail]
+    assert cause in [each.name for each in found], str(report)
 
 
 @pytest.mark.search(10)

@@ -93,7 +93,9 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
         cells = survivor.words.view(np.int8) if ev.desc.is_int8 else survivor.words
         told = cells[counted].tobytes()
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
-            prediction = Prediction(name, detail, cells, fitted=survivor.found.pair)
+            prediction = Prediction(
+                name, detail, cells, fitted=survivor.found.pair and not survivor.found.carries
+            )
             groups.setdefault((told, name), []).append(Found(name, prediction, place))
     lines: dict[bytes, list[Place]] = {}
     for (told, _), rows in groups.items():
@@ -155,8 +157,8 @@ def _says(row: Candidate, name: str, detail: str) -> bool:
 def _told(row: Candidate) -> tuple[str, str, Place | None]:
     """The class of an edit, what it says, and its place; of two edits those of the first, with the words of both."""
     if row.pair:
-        first = replace(row, edit=row.also, also=None)
-        (name, one, place), (_, other, second) = _told(first), _told(replace(row, device=None, also=None))
+        first, last = replace(row, edit=row.also, also=None), replace(row, device=None, also=None)
+        (name, one, place), (_, other, second) = map(_told, (last, first) if row.carries else (first, last))
         detail = f"{one}{AND}{other} ({second})"
         held = place or second
         return name, detail, held and replace(held, edit=detail)

@@ -8,6 +8,7 @@ from itertools import combinations, permutations
 
 from refsim.bytediff.search.expressions import apart, loops, value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
+from refsim.core import lanes, layout
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
@@ -57,28 +58,45 @@ def called(site: KernelSite) -> Iterator[Alternative]:
             yield Alternative(own, "lanes")
     if name in ("requant", "requant_added", "to_int8", "to_int8_added", "bounded"):
         yield Alternative(call("max", node, ast.Constant(0)), "relu")
+        if name == "requant_added":  # what is not positive is not written
+            positive = ast.Compare(node.args[0], [ast.Gt()], [ast.Constant(0)])
+            yield Alternative(ast.IfExp(positive, node, ast.Constant(0)), "relu")
         zp = next(
             (arg for arg in node.args if site.names.text(arg).lower().endswith(("zp", "zp]", "zero"))), None
         )
         if zp is not None:
             yield Alternative(call("max", node, zp), "relu")
+            yield Alternative(call("max", node, ast.BinOp(zp, ast.Add(), zp)), "relu")
     if name in ("f32", "requant", "mul_add", "np.float32", "as_f32"):
         yield Alternative(call("edit_half", node), "type", 1)
-    if name == "clamp" and isinstance(node.args[0], ast.BinOp) and isinstance(node.args[0].op, ast.Add):
-        added: ast.BinOp = node.args[0]
-        yield Alternative(ast.BinOp(node, ast.Sub(), added.right), "subtracted")
-        first = ast.Call(node.func, [added.left, *node.args[1:]], [])
-        both = ast.Call(node.func, [ast.BinOp(first, ast.Add(), added.right), *node.args[1:]], [])
-        yield Alternative(both, "clamped twice")
     if name == "clamp":
-        yield from (
-            Alternative(ast.Call(node.func, [node.args[0], *map(ast.Constant, bounds)], []), "constant")
-            for bounds in _BOUNDS
-        )
+        yield from _clamped(site)
     if name == "mul_add":
         yield from _products(site)
     if name == "range":
         yield from _ranges(node)
+
+
+def _clamped(site: KernelSite) -> Iterator[Alternative]:
+    """Other bounds; or the number and its zero point clamped apart, twice, or not at all."""
+    node: ast.Call = site.node
+    for bounds in _BOUNDS:
+        yield Alternative(ast.Call(node.func, [node.args[0], *map(ast.Constant, bounds)], []), "constant")
+    added = node.args[0].args[0] if site.called(node.args[0]) == "wrap32" else node.args[0]  # type: ignore[attr-defined]
+    if not (isinstance(added, ast.BinOp) and isinstance(added.op, ast.Add)):
+        return
+    zp = added.right
+    yield Alternative(ast.BinOp(node, ast.Sub(), zp), "subtracted")
+    if any(argument.arg == "y" for argument in site.tree.args.args):
+        unclamped = ast.BinOp(call("edit_shifted", ast.Name("y", ast.Load())), ast.Add(), zp)
+        yield Alternative(unclamped, "call", 3, "no bounds, rounded by an addition,")
+    first = ast.Call(node.func, [added.left, *node.args[1:]], [])
+    both = ast.Call(node.func, [ast.BinOp(first, ast.Add(), zp), *node.args[1:]], [])
+    yield Alternative(both, "clamped twice")
+    for at in (1, 2):  # one bound is that of the number without the zero point
+        moved = list(node.args)
+        moved[at] = ast.BinOp(moved[at], ast.Add(), zp)
+        yield Alternative(ast.Call(node.func, moved, []), "constant")
 
 
 def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
@@ -99,6 +117,13 @@ def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(Renamed({a: b}).visit(cloned(site.node)), "squared")
 
 
+def carried(site: KernelSite) -> Iterator[Alternative]:
+    """Bytes put together as digits: in a right kernel no other word, but what is no int8 carries over."""
+    if site.function is lanes.insert and isinstance(site.node.op, ast.BitOr):
+        given = [ast.Name(argument.arg, ast.Load()) for argument in site.tree.args.args]
+        yield Alternative(call("edit_carried", *given), "carry", 2, "bytes that carry over")
+
+
 class _Unsigned(ast.NodeTransformer):
     def __init__(self, site: KernelSite, word: str, op: ast.operator, by: int) -> None:
         self.site, self.word, self.op, self.by = site, word, op, by
@@ -110,16 +135,16 @@ class _Unsigned(ast.NodeTransformer):
 
 
 def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
-    """What the byte 0 stands for, where a function knows a zero point with its scale, or the inverse of that."""
+    """What the byte 0, or twice the zero point, stands for, where a function knows this with a scale or its inverse."""
     names = [argument.arg for argument in site.tree.args.args]
-    zero = next((name for name in names if name.endswith("zp")), None)
-    if zero is not None:
-        less = call("np.float32", ast.UnaryOp(ast.USub(), ast.Name(zero, ast.Load())))
-        for name in names:
-            if name == "inv":
-                yield ast.BinOp(less, ast.Div(), ast.Name(name, ast.Load()))
-            elif name.endswith("scale"):
-                yield times(less, ast.Name(name, ast.Load()))
+    for zero in [name for name in names if name.endswith("zp")][:1]:
+        zp = ast.Name(zero, ast.Load())
+        for bound in (call("np.float32", ast.UnaryOp(ast.USub(), zp)), call("np.float32", zp)):
+            for name in names:
+                if name == "inv":
+                    yield ast.BinOp(bound, ast.Div(), ast.Name(name, ast.Load()))
+                elif name.endswith("scale"):
+                    yield times(bound, ast.Name(name, ast.Load()))
 
 
 def _other_lane(lane: ast.expr, by: int) -> ast.expr:
@@ -147,6 +172,8 @@ def _products(site: KernelSite) -> Iterator[Alternative]:
         for factor, addend in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
             both = ast.Call(node.func, [a, b, value_of(site, addend), *rest], [])
             yield Alternative(times(factor, both), "order")
+            scaled_first = [a, times(b, factor), value_of(site, addend), *rest]
+            yield Alternative(ast.Call(node.func, scaled_first, []), "order")
 
 
 def _ranges(node: ast.Call) -> Iterator[Alternative]:
@@ -189,6 +216,45 @@ def arguments(site: KernelSite) -> Iterator[Alternative]:
         args = list(node.args)
         args[i], args[j] = args[j], args[i]
         yield Alternative(ast.Call(node.func, args, []), "arguments exchanged")
+
+
+def folded(site: KernelSite) -> Iterator[Alternative]:
+    """An address that takes all rows, or all columns, for those of one plane or row; or lanes for neighbours."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    meta, at, hashed, w, h, c, n = site.node.args
+
+    def size(dim: str) -> ast.expr:
+        held = vars(layout)[dim]
+        return ast.Subscript(meta, ast.BinOp(at, ast.Add(), site.names.ref(dim, held)), ast.Load())
+
+    def joined(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
+        return ast.BinOp(times(slow, size(dim)), ast.Add(), fast)
+
+    none = ast.Constant(0)
+    for places, said in (
+        ([w, joined(joined(n, "C", c), "H", h), none, none], "rows of all planes in one"),
+        ([joined(h, "W", w), none, c, n], "columns of all rows in one"),
+    ):
+        made = ast.Call(site.node.func, [meta, at, hashed, *places], [])
+        yield Alternative(made, "arguments exchanged", 2, said)
+    for of_lane in lane_places(site.tree, site):
+        first = [of_lane.get(ast.unparse(place), place) for place in (w, h, c)]
+        if any(a is not b for a, b in zip(first, (w, h, c), strict=True)):
+            made = ast.Call(site.node.func, [meta, at, hashed, *first, n], [])
+            yield Alternative(
+                ast.BinOp(made, ast.Add(), of_lane[""]), "arguments exchanged", 2, "lanes beside each other"
+            )
+
+
+def lane_places(tree: ast.FunctionDef, site: KernelSite) -> Iterator[dict[str, ast.expr]]:
+    """The coordinates of a lane -> those of its word's first lane; under "" the lane."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and site.called(node.value) == "lane_coord":
+            assert isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple)
+            _, lane, *places = node.value.args
+            names = map(ast.unparse, node.targets[0].elts)
+            yield {"": lane, **dict(zip(names, places, strict=True))}
 
 
 def _core(text: str) -> str:

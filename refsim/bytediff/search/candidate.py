@@ -28,6 +28,11 @@ class Candidate:
         return self.edit is not None and (self.also is not None or self.device is not None)
 
     @property
+    def carries(self) -> bool:
+        """Whether bytes carry over besides, as they do in kernels that put them together as digits."""
+        return self.also is not None and self.also.made.kind == "carry"
+
+    @property
     def twins(self) -> bool:
         """Whether the same is done at two places."""
         return self.edit is not None and self.edit.twin is not None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
+from refsim.bytediff.search.expressions import value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, times
 
 
@@ -24,6 +25,9 @@ def joined(site: KernelSite) -> Iterator[Alternative]:
 def split(site: KernelSite) -> Iterator[Alternative]:
     """``w, rest = rest % W, rest // W`` and so on, of a place that counts in another order."""
     links = _chain(site.tree, site.node)
+    for digit, rest, said in _together(site, links[0]) if links else ():
+        values = [digit if isinstance(value.op, ast.Mod) else rest for value in site.node.elts]
+        yield Alternative(ast.Tuple(values, ast.Load()), "digits", 3, said)
     if len(links) < 2:
         return
     whole, sizes = links[0].whole, [link.size for link in links]
@@ -35,9 +39,20 @@ def split(site: KernelSite) -> Iterator[Alternative]:
             digits[k] = ast.BinOp(rest, ast.Mod(), sizes[k])
             rest = ast.BinOp(rest, ast.FloorDiv(), sizes[k])
         place = _joined([*((digits[k], sizes[k]) for k in range(len(links))), (rest, None)])
-        values: list[ast.expr] = [ast.BinOp(place, value.op, value.right) for value in site.node.elts]
+        values = [ast.BinOp(place, value.op, value.right) for value in site.node.elts]
         said = f"the order {', '.join(links[k].digit for k in reversed(order))}"
         yield Alternative(ast.Tuple(values, ast.Load()), "digits", 3, said)
+
+
+def _together(site: KernelSite, link: _Split) -> Iterator[tuple[ast.expr, ast.expr, str]]:
+    """(digit, rest, in words) of a place that is not split, or of one that is split before something is added."""
+    yield link.whole, ast.Constant(0), f"no {link.rest}"
+    whole = value_of(site, link.whole)
+    if isinstance(whole, ast.BinOp) and isinstance(whole.op, ast.Add):
+        first, added = whole.left, whole.right
+        digit = ast.BinOp(ast.BinOp(first, ast.Mod(), link.size), ast.Add(), added)
+        rest = ast.BinOp(first, ast.FloorDiv(), link.size)
+        yield digit, rest, f"{site.names.text(added)} added to {link.digit} alone"
 
 
 def _summed(node: ast.expr) -> Iterator[tuple[ast.expr, ast.expr | None]]:

@@ -61,8 +61,17 @@ def binary(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(source, "operand", 2)
     if op is ast.Mod:
         yield Alternative(ast.Constant(0), "constant", 2)
+        if not isinstance(right, ast.Constant):
+            yield Alternative(ast.BinOp(left, op(), ast.Constant(2)), "constant", 2)
+        if (count := _turns(site.tree, left)) is not None:  # each takes its own stretch, not every so-manieth
+            up = ast.BinOp(ast.BinOp(count, ast.Add(), right), ast.Sub(), ast.Constant(1))
+            own = ast.BinOp(left, ast.FloorDiv(), ast.BinOp(up, ast.FloorDiv(), right))
+            yield Alternative(own, "order", 2)
     if op is ast.Sub:
         yield Alternative(ast.UnaryOp(ast.USub(), node), "sign")
+        if (ast.unparse(left), ast.unparse(right)) == ("hi", "lo"):  # as if the range had 0 in its middle
+            widest = call("max", ast.UnaryOp(ast.USub(), right), left)
+            yield Alternative(times(call("np.float32", ast.Constant(2.0)), widest), "operand", 1)
     if op in (ast.Add, ast.Mult, ast.Sub):
         yield Alternative(call("edit_half", node), "type", 1)
         yield Alternative(call("edit_saturated16", node), "type", 2)
@@ -352,6 +361,16 @@ def kept(site: KernelSite) -> Iterator[Alternative]:
 def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
     """The variables that count from 0 in the loops around a node, the outermost first."""
     return [name for name, inside in _counted(tree) if node in inside]
+
+
+def _turns(tree: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
+    """How often the loop turns that a variable counts, if it counts one from 0."""
+    loops = (
+        loop.iter.args[0] for loop in ast.walk(tree)
+        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1
+        and isinstance(node, ast.Name) and ast.unparse(loop.target) == node.id
+    )  # fmt: skip
+    return next(loops, None)
 
 
 @lru_cache(256)

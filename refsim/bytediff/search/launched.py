@@ -21,6 +21,7 @@ from refsim.core.tensor import TensorDesc
 from refsim.ops.base.epilogue import HAS_BIAS, RELU
 from refsim.ops.base.registry import kernel_of
 from refsim.ops.base.spec import Call, KernelSpec
+from refsim.ops.base.traits import Family
 
 Changes = Mapping[str, int]
 Told = Iterator[tuple[str, str, Changes]]
@@ -95,7 +96,13 @@ def _pushed(op: KernelSpec, step: Step, held: Changes) -> Told:
         if each.name == "FLAGS":
             yield from _flags(each, held)
         elif each.type is INT or each.type is UINT:
-            yield from (_zero_point if _ZERO_POINT.search(each.name) else _count)(each.name, held)
+            summed = step.call.op.family is not Family.WINDOWS  # these are copied there
+            rows = (
+                _zero_point(each.name, held)
+                if _ZERO_POINT.search(each.name)
+                else _count(each.name, held, summed)
+            )
+            yield from rows
         elif each.type is FLOAT:
             yield from _scale(each.name, held)
         elif each.type is PAIR:
@@ -141,11 +148,13 @@ def _scale(name: str, held: Changes) -> Told:
         yield ANOTHER_TENSORS, f"{name} taken as its inverse", {name: int(bits(1 / value))}
 
 
-def _count(name: str, held: Changes) -> Told:
+def _count(name: str, held: Changes, summed: bool = True) -> Told:
     old = held[name]
     found = next((found for pattern, found in _COUNTS if re.search(pattern, name)), "wrong count")
     others = {f"{name} is {n} instead of {old}": n for n in (old - 1, old + 1, old // 2, 2 * old, 1, 8, 16)}
-    if found == "reduction too short":
+    if found == "reduction too short" and not summed:
+        found = "words along K exchanged"
+    elif found == "reduction too short":
         others = {"the last word of channels left out of the sum": old - 1}
         others |= {f"words of the sum that fill no {size} left out": old // size * size for size in VECTORS}
         others |= {f"{name} is {old + 1} instead of {old}": old + 1}
@@ -201,6 +210,11 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
         for x, y in ((a, b), (b, a)):
             same = {f"{x}_{dim}": held[f"{y}_{dim}"] for dim in "HW"}
             yield "stride or dilation", f"{y.lower()} used as {x.lower()} as well", same
+    scales = [each.name for each in fields if each.type is FLOAT and each.name.endswith("SCALE")]
+    if scales and "INV" in held:
+        by = real(held["INV"])
+        at_once = {name: int(bits(real(held[name]) * by)) for name in scales} | {"INV": int(bits(1.0))}
+        yield "order of the epilogue", "scales multiplied with each other first", at_once
     groups = (
         [each.name for each in fields if each.type is INT and _ZERO_POINT.search(each.name)],
         [each.name for each in fields if each.type is FLOAT and each.name != "ALPHA"],

@@ -104,7 +104,24 @@ def half_away(value: Any) -> Any:
     return np.copysign(np.floor(abs(value) + np.float32(0.5)), value)
 
 
+def carried(word: Any, k: Any, q: Any) -> Any:
+    """The word with q in lane k, which is 0 before, as a digit to the base 256: what is no int8 carries over.
+
+    For an int8 that is `refsim.core.lanes.insert`.
+    """
+    offset = 0x80808080
+    below, through = offset & (1 << 8 * k) - 1, offset & (1 << 8 * k + 8) - 1
+    return (word ^ below) + (q + 128 << 8 * k) ^ through
+
+
+def shifted(value: Any) -> Any:
+    """A float rounded by adding 3 * 2^22, of which the low bits are the integer: right up to 2^22. NaN counts as 0."""
+    known = value if value == value else np.float32(0.0)
+    return int(np.float32(known + np.float32(12582912.0)).view(np.int32)) - 0x4B400000
+
+
 #: The names that edits use for these.
 ADDED: dict[str, Callable[..., Any]] = {
-    f"edit_{f.__name__}": f for f in (half, half_sum, wrapped16, saturated16, half_up, half_away)
+    f"edit_{f.__name__}": f
+    for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, carried, shifted)
 } | {"edit_fused": qmath.fused}

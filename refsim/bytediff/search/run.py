@@ -23,6 +23,7 @@ from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import DeviceEdit
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
+from refsim.core import qmath
 
 #: How many edits that fit all witnesses, all wrong ones, or some of these are tried on the whole buffer.
 MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 4, 3
@@ -52,11 +53,15 @@ LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "total", "short", "compare", "condition", "constant", "one off", "operand", "name", "order", "call", "fused",
-    "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
-    "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "scaled bias",
-    "squared", "kept", "digits", "parentheses", "statement",
+    "total", "short", "digits", "compare", "condition", "constant", "one off", "operand", "name", "order", "call",
+    "fused", "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
+    "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "carry", "scaled bias",
+    "squared", "kept", "parentheses", "statement",
 )  # fmt: skip
+
+
+#: What may give a number that is no int8 after an edit: where bytes are put together as digits it carries over.
+_CLAMPED = (qmath.clamp, qmath.to_int8, qmath.to_int8_added, qmath.bounded)
 
 
 @dataclass(frozen=True)
@@ -284,7 +289,11 @@ class EditSearch:
                     moves, kind = schema.moves(edit, entry), _ORDER.index(edit.made.kind)
                     order = (edit.twin is not None, moves, entry is not None, kind, edit.number)
                     found.append((order, Candidate(at, edit, entry)))
-        return [row for _, row in sorted(found, key=lambda row: row[0])]
+        rows = [row for _, row in sorted(found, key=lambda row: row[0])]
+        carry = next((edit for edit in schema.edits if edit.made.kind == "carry"), None)
+        clamped = (row for row in rows if row.entry is None and not row.twins)
+        clamped = (row for row in clamped if row.edit is not None and row.edit.copy.function in _CLAMPED)
+        return [*rows, *(replace(row, also=carry) for row in clamped if carry is not None)]
 
     def _try(self, row: Candidate) -> None:
         """Run an edit on the witnesses, wrong ones first; it is kept if it gives some of them."""
