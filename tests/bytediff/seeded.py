@@ -254,6 +254,7 @@ ALIKE = {
     "lanes exchanged": "lanes rotated", "operands exchanged": "stale or foreign buffer",
     "stale or foreign buffer": "reduction too short",  # sums of nothing
     "scale of another group": "group ignored", "bias left out": "channel constants misplaced",
+    "one coordinate for another": "H and W exchanged",  # where the third dim is 1
 }  # fmt: skip
 CLAMPED = "clamp(whole + zp, QMIN, QMAX)", "whole + zp"
 
@@ -285,6 +286,8 @@ EDITS: tuple[Edit, ...] = (
     kernel("one coordinate for another", nchw_to_int8x4,
         "((n * push[OUT + C] + kc) * push[OUT + H] + kh) * push[OUT + W] + kw",
         "((n * push[OUT + W] + kw) * push[OUT + C] + kc) * push[OUT + H] + kh"),
+    kernel("one coordinate for another", int8x4_to_nchw, "c, n = rest % push[X + C], rest // push[X + C]",
+        "n, c = rest % push[X + 3], rest // push[X + 3]"),
     kernel("one coordinate for another", int8x4_to_nchw, "w, rest = rest % push[X + W], rest // push[X + W]\n"
         "            h, rest = rest % push[X + H], rest // push[X + H]\n"
         "            c, n = rest % push[X + C], rest // push[X + C]",
@@ -306,6 +309,8 @@ EDITS: tuple[Edit, ...] = (
     pushed("padding offset", "q8ta_conv2d_dw", "padding taken as 0", PADDING_H=lambda p: 0, PADDING_W=lambda p: 0),
     line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(ih < push[X + H])", "(ih <= push[X + H])"),
     line("edge of the input", "q8ta_conv2d_dw", conv, "tap_place", "(iw < push[X + W])", "(iw < push[X + W] - 1)"),
+    line("edge of the input", "q8ta_im2col", conv, "tap_place", "return iw, ih, (ih >= 0) & (ih < push[X + H])",
+        "return min(max(iw, 0), push[X + W] - 1), min(max(ih, 0), push[X + H] - 1), (0 >= 0) | (ih < push[X + H])"),
     line("stride or dilation", "q8ta_conv2d_general", conv, "tap_place",
         "oh * push[STRIDE_H] - push[PADDING_H] + i * push[DILATION_H]\n"
         "    iw = ow * push[STRIDE_W] - push[PADDING_W]",
@@ -377,6 +382,8 @@ EDITS: tuple[Edit, ...] = (
         "clamp(whole + zp, QMIN, QMAX - 1)"),
     line("relu dropped or added", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "np.float32(-1e30))"),
     line("relu bound", "q8ta_relu", q8ta_relu, "_relu", "np.float32(0.0))", "-f32(in_zp) * in_scale)"),
+    line("relu bound", "q8ta_relu", q8ta_relu, "_relu", "np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0))",
+        "np.minimum(np.maximum(f32(q - in_zp) * in_scale, np.float32(0.0)), np.float32(6.0))"),
     kernel("relu bound", q8ta_relu, "real = _relu", "if lane(source, k) <= push[IN_ZP]:\n"
         "                    continue\n                real = _relu"),
     line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",

@@ -26,6 +26,8 @@ _EXCHANGED = {
     **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
 }  # fmt: skip
 
+#: The usual slope of a relu that leaks.
+LEAK = 0.01
 #: What a wrong kernel clamps to: unsigned bytes, or as many on both sides of 0.
 _BOUNDS = ((0, 255), (-127, 127))
 #: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.
@@ -47,6 +49,11 @@ def called(site: KernelSite) -> Iterator[Alternative]:
     if name in ("np.maximum", "np.minimum") and len(node.args) == 2:
         bounds = [call("np.float32", ast.Constant(0.0)), *_real_zero(site)]
         yield from (Alternative(ast.Call(node.func, [node.args[0], b], []), "bound", 1) for b in bounds)
+        if name == "np.maximum" and ast.unparse(node.args[1]).endswith("(0.0)"):
+            highest = call("np.float32", ast.Constant(6.0))
+            yield Alternative(call("np.minimum", node, highest), "bound", 1)
+            leaking = times(node.args[0], call("np.float32", ast.Constant(LEAK)))
+            yield Alternative(ast.Call(node.func, [node.args[0], leaking], []), "bound", 1)
     if name in ("lane", "insert"):
         word, lane, *rest = node.args
         turned = (ast.BinOp(ast.Constant(3), ast.Sub(), lane), *(_other_lane(lane, by) for by in (1, 2)))
@@ -67,6 +74,14 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         if zp is not None:
             yield Alternative(call("max", node, zp), "relu")
             yield Alternative(call("max", node, ast.BinOp(zp, ast.Add(), zp)), "relu")
+    whole = node.args[0] if name == "f32" else None
+    inner = whole.args[0] if isinstance(whole, ast.Call) and site.called(whole) == "wrap32" else None
+    if isinstance(inner, ast.BinOp) and isinstance(inner.right, ast.BinOp):
+        parts = [
+            ast.Call(node.func, [part], []) for part in (inner.left, inner.right.left, inner.right.right)
+        ]
+        taken = ast.BinOp(parts[0], inner.op, ast.BinOp(parts[1], inner.right.op, parts[2]))
+        yield Alternative(taken, "folded", 1)
     if name in ("f32", "requant", "mul_add", "np.float32", "as_f32"):
         yield Alternative(call("edit_half", node), "type", 1)
     if name == "clamp":
@@ -97,6 +112,24 @@ def _clamped(site: KernelSite) -> Iterator[Alternative]:
         moved = list(node.args)
         moved[at] = ast.BinOp(moved[at], ast.Add(), zp)
         yield Alternative(ast.Call(node.func, moved, []), "constant")
+
+
+def nearest(site: KernelSite) -> Iterator[Alternative]:
+    """A place beyond the edge moved to the edge, and taken to be inside: ``x, y, (x < width) & (y < height)``."""
+    *places, inside = site.node.elts
+    limits = {
+        ast.unparse(node.left): node.comparators[0]
+        for node in ast.walk(inside)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt)
+    }
+    if len(places) == 2 and limits.keys() >= {ast.unparse(place) for place in places}:
+        last = [ast.BinOp(limits[ast.unparse(place)], ast.Sub(), ast.Constant(1)) for place in places]
+        moved = [
+            call("min", call("max", place, ast.Constant(0)), end)
+            for place, end in zip(places, last, strict=True)
+        ]
+        made = ast.Tuple([*moved, ast.Constant(True)], ast.Load())
+        yield Alternative(made, "condition", 3, "the nearest element of the image")
 
 
 def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
@@ -134,6 +167,16 @@ class _Unsigned(ast.NodeTransformer):
         return ast.BinOp(node, self.op, ast.Constant(self.by))
 
 
+class _Whole(ast.NodeTransformer):
+    """Numbers that are no floats yet."""
+
+    def __init__(self, site: KernelSite) -> None:
+        self.site = site
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return node.args[0] if self.site.called(node) == "f32" else self.generic_visit(node)
+
+
 def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
     """What the byte 0, or twice the zero point, stands for, where a function knows this with a scale or its inverse."""
     names = [argument.arg for argument in site.tree.args.args]
@@ -155,6 +198,11 @@ def _products(site: KernelSite) -> Iterator[Alternative]:
     """a * b + c with its factors in another order, rounded once or twice, or added first."""
     node: ast.Call = site.node
     a, b, c, *rest = node.args
+    if all(
+        site.called(part.operand if isinstance(part, ast.UnaryOp) else part) == "f32" for part in (a, b, c)
+    ):
+        whole = _Whole(site).visit(cloned(ast.BinOp(c, ast.Add(), times(a, b))))
+        yield Alternative(ast.Call(c.func, [whole], []), "folded", 1)  # type: ignore[attr-defined]
     yield Alternative(call("edit_fused", a, b, c), "fused")
     yield Alternative(ast.BinOp(times(a, b), ast.Add(), c), "fused")
     yield Alternative(times(ast.BinOp(a, ast.Add(), c), b), "order")
@@ -245,6 +293,20 @@ def folded(site: KernelSite) -> Iterator[Alternative]:
             yield Alternative(
                 ast.BinOp(made, ast.Add(), of_lane[""]), "arguments exchanged", 2, "lanes beside each other"
             )
+
+
+def other_tensor(site: KernelSite) -> Iterator[Alternative]:
+    """The index of a tensor, with the words and the layout of another one."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    meta, _, hashed, *places = site.node.args
+    set_ = {node.id for node in ast.walk(site.tree) if isinstance(node, ast.Name)}
+    for other in sorted(name for name in set_ if name.endswith("_hash") and name != ast.unparse(hashed)):
+        word = other.removesuffix("_hash").upper()
+        if word in site.function.__globals__:
+            at = site.names.ref(word, site.function.__globals__[word])
+            given = [meta, at, ast.Name(other, ast.Load()), *places]
+            yield Alternative(ast.Call(site.node.func, given, []), "arguments exchanged", 2)
 
 
 def lane_places(tree: ast.FunctionDef, site: KernelSite) -> Iterator[dict[str, ast.expr]]:

@@ -10,16 +10,23 @@ from itertools import permutations
 
 from refsim.bytediff.search.expressions import value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, times
+from refsim.core import layout
 
 
 def joined(site: KernelSite) -> Iterator[Alternative]:
     """``((n * C + c) * H + h) * W + w`` with another coordinate than w as the fastest."""
-    found = list(_summed(site.node))
-    for order in permutations(found[:-1]) if len(found) > 2 else ():
+    *found, (slowest, _) = _summed(site.node)
+    images = _images(site, found[-1][1]) if found else None
+    moved = [*found, (slowest, images)] if images is not None else found
+    if len(moved) < 2:
+        return
+    for order in permutations(moved):
         if order[0] is not found[0]:
-            made = _joined([*order, found[-1]])
-            said = ", ".join(site.names.text(digit) for digit, _ in (found[-1], *reversed(order)))
-            yield Alternative(made, "digits", 2, f"the order {said}")
+            above = () if moved is not found else (slowest,)
+            made = _joined([*order, (slowest if moved is found else ast.Constant(0), None)])
+            right, wrong = ([site.names.text(digit) for digit, _ in row] for row in (moved, order))
+            said = ", ".join((*map(site.names.text, above), *reversed(wrong)))
+            yield Alternative(made, _kind(right, wrong), 2, f"the order {said}")
 
 
 def split(site: KernelSite) -> Iterator[Alternative]:
@@ -28,20 +35,41 @@ def split(site: KernelSite) -> Iterator[Alternative]:
     for digit, rest, said in _together(site, links[0]) if links else ():
         values = [digit if isinstance(value.op, ast.Mod) else rest for value in site.node.elts]
         yield Alternative(ast.Tuple(values, ast.Load()), "digits", 3, said)
-    if len(links) < 2:
+    if not links:
         return
-    whole, sizes = links[0].whole, [link.size for link in links]
-    for order in permutations(range(len(links))):
+    whole, sizes, named = links[0].whole, [link.size for link in links], [link.digit for link in links]
+    if (images := _images(site, sizes[-1])) is not None:
+        sizes.append(images)
+        named.append(links[-1].rest)
+    for order in permutations(range(len(sizes))):
         if order[0] == 0:
             continue
         rest, digits = whole, dict[int, ast.expr]()
         for k in order:
             digits[k] = ast.BinOp(rest, ast.Mod(), sizes[k])
             rest = ast.BinOp(rest, ast.FloorDiv(), sizes[k])
-        place = _joined([*((digits[k], sizes[k]) for k in range(len(links))), (rest, None)])
+        place = _joined([*((digits[k], sizes[k]) for k in range(len(sizes))), (rest, None)])
         values = [ast.BinOp(place, value.op, value.right) for value in site.node.elts]
-        said = f"the order {', '.join(links[k].digit for k in reversed(order))}"
-        yield Alternative(ast.Tuple(values, ast.Load()), "digits", 3, said)
+        wrong = [named[k] for k in order]
+        said = f"the order {', '.join(reversed(wrong))}"
+        yield Alternative(ast.Tuple(values, ast.Load()), _kind(named, wrong), 3, said)
+
+
+def _kind(right: Sequence[str], wrong: Sequence[str]) -> str:
+    """Row and column exchanged alone are as anywhere else."""
+    moved = [a for a, b in zip(right, wrong, strict=True) if a != b]
+    return "values exchanged" if len(moved) == 2 and {name[-1] for name in moved} == set("hw") else "digits"
+
+
+def _images(site: KernelSite, channels: ast.expr | None) -> ast.expr | None:
+    """How many images a tensor has, where it is known how many channels."""
+    if not isinstance(channels, ast.Subscript):
+        return None
+    node = channels.slice
+    if not (isinstance(node, ast.BinOp) and site.names.text(node.right).rpartition(".")[2] == "C"):
+        return None
+    at = ast.BinOp(node.left, node.op, site.names.ref("N", layout.N))
+    return ast.Subscript(channels.value, at, ast.Load())
 
 
 def _together(site: KernelSite, link: _Split) -> Iterator[tuple[ast.expr, ast.expr, str]]:

@@ -46,6 +46,8 @@ IN_REGION = 3
 SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
+#: Of these so many are ranked by what so many items write; what the buffer has otherwise counts for so much.
+MOST_RANKED, COMPARED, OTHERWISE = 96, 24, 0.25
 #: Pairs of edits are tried where so many items are wrong and no edit gives the buffer: those of so many first ones, of
 #: which each gives some of the items, for so many places.
 LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
@@ -53,10 +55,10 @@ LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "total", "short", "digits", "compare", "condition", "constant", "one off", "operand", "name", "order", "call",
-    "fused", "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged", "operands exchanged",
-    "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice", "carry", "scaled bias",
-    "squared", "kept", "parentheses", "statement",
+    "total", "short", "digits", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
+    "call", "fused", "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged",
+    "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
+    "carry", "scaled bias", "squared", "kept", "parentheses", "statement",
 )  # fmt: skip
 
 
@@ -154,6 +156,7 @@ class EditSearch:
                 return
         parts = [row for _, row in sorted(self.parts, key=lambda row: -row[0])]
         moved = [row for _, row in sorted(self.moved, key=lambda row: -row[0])]
+        moved[:MOST_RANKED] = sorted(moved[:MOST_RANKED], key=self._agreement, reverse=True)
         cheap = self.bench.cost <= PLAIN_STEPS
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else MOST_PARTS
         chosen = iter if cheap else partial(filter, self._promising)
@@ -236,6 +239,23 @@ class EditSearch:
         found = sum(map(self._explains, sample))
         self.bench.choose(row.step)
         return found > LEAST_GAIN * wrong
+
+    def _agreement(self, row: Candidate) -> float:
+        """How many wrong words a sample of items writes as the buffer has them, less those that it has otherwise.
+
+        The latter count for less: another item may have written there later.
+        """
+        if self._over:
+            return 0.0
+        self._choose(row)
+        found, every, bits = 0.0, self.witnesses.every, self.witnesses.wrong_bits
+        for witness in every[:: -(-len(every) // COMPARED)]:
+            self._fit(witness)
+            for at, value in self.written.items():
+                inside = 0 <= at < len(bits)
+                found += (bits[at] != 0) if inside and self.witnesses.holds(at, value) else -OTHERWISE
+        self.bench.choose(row.step)
+        return found
 
     def _explains(self, witness: Witness) -> bool:
         """Whether the chosen edit makes a work item write a wrong word as the buffer has it, or none where it has."""

@@ -77,7 +77,7 @@ def _unwritten(ev: Evidence) -> Iterator[Prediction]:
         if before.min() == before.max():  # the bytes of another buffer are that buffer
             yield Prediction(NOTHING, f"no byte: {left}", before)  # one byte says all: little was read off
         for name, what, missing, read_off in _missing(ev):
-            if missing.any():
+            if missing.any() and not missing.all():  # all of it is what was there before
                 yield Prediction(
                     name, f"{what}: {left}", np.where(missing, before, ev.want), fitted or read_off
                 )

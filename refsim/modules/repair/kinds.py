@@ -62,7 +62,7 @@ EXTENDED = {
     number: tuple(other for other in family if other != number) for family in _EXTENDED for number in family
 }
 S_CLAMP, F_MAX, S_MAX, ROUND_EVEN = 45, 40, 42, 2
-S_DIV = 135
+S_DIV, U_DIV = 135, 134
 #: Opcodes that take and give unsigned numbers alone.
 UNSIGNED = frozenset((134, 137))
 

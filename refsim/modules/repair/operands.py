@@ -6,7 +6,7 @@ from collections.abc import Container, Iterator, Sequence
 
 from refsim.modules.repair import kinds
 from refsim.modules.repair.code import CHAINS, Code, Leaf, Site
-from refsim.modules.repair.draft import Draft, copy, in_place, operation, place, word
+from refsim.modules.repair.draft import Change, Draft, called, copy, in_place, operation, place, word
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import Op
 
@@ -19,6 +19,8 @@ COMPUTED = 6
 #: Numbers that kernels over packed bytes are full of, and factors and summands of floats.
 USUAL = (2, 3, 4, 8, 15, 16, 20, 24, 28, 127, 128, 255, -128)
 USUAL_FLOATS = (2.0, -1.0, 127.0, -128.0)
+#: The storage class of a function's own variables.
+FUNCTION = 7
 _TEXELS = (Op.IMAGE_FETCH, Op.IMAGE_READ, Op.IMAGE_WRITE)
 
 
@@ -26,6 +28,7 @@ def drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Contai
     yield from _bases(code, site, row)
     for at in value_places(code, row):
         yield from _operands(code, site, row, at, copies)
+        yield from _forgotten(code, site, row, at)
         if COMPUTED in ranks:
             yield from _given(code, row, at)
 
@@ -77,6 +80,21 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
         for value in code.before(site, type_id, NEAREST):
             if value != old:
                 yield _put(code, value, old, 3 if number is None else 6, at)
+
+
+def _forgotten(code: Code, site: Site, row: Instruction, at: int) -> Iterator[Draft]:
+    """A factor of what is added, or something added to an index: each variable of the function."""
+    type_id = code.type_of(row.args[at])
+    if (row.op != Op.IADD and row.op not in CHAINS) or code.kind(type_id) != Op.TYPE_INT:
+        return
+    op, sign = (Op.IMUL, "*") if row.op == Op.IADD else (Op.IADD, "+")
+    for variable in code.variables(site.function, code.type(Op.TYPE_POINTER, FUNCTION, type_id)):
+
+        def made(site: Site, old: Instruction, variable: int = variable) -> Change:
+            load = Instruction(Op.LOAD, (type_id, -1, variable))
+            return Change(site, (load, Instruction(op, (type_id, -2, old.args[at], -1))), ((at, -2),))
+
+        yield Draft(f'"{sign} {called(code, variable)}" behind {called(code, row.args[at])}', 4, made)
 
 
 def _given(code: Code, row: Instruction, at: int) -> Iterator[Draft]:

@@ -98,6 +98,13 @@ def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
         rows = (Instruction(plus, (old.type, -1, old.args[4], half)),)
         return Change(site, rows, instead=old.with_args(*old.args[:3], _FLOOR, -1))
 
+    def rounded_up(site: Site, old: Instruction) -> Change:
+        more = Instruction(Op.IADD, (old.type, -1, old.args[2], old.args[3]))
+        less = Instruction(Op.ISUB, (old.type, -2, -1, code.constant(old.type, 1)))
+        return Change(site, (more, less), ((2, -2),))
+
+    if row.op in (kinds.U_DIV, kinds.S_DIV):
+        yield Draft("rounded up: (a + b - 1) / b in place of a / b", 2, rounded_up)
     for turn in (0, 1):
         if row.op == times or row.op == plus:
             outer, said = (
