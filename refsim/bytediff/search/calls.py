@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 from itertools import combinations, permutations
 
-from refsim.bytediff.search.expressions import apart, loops, value_of
+from refsim.bytediff.search.expressions import loops
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
-from refsim.core import lanes, layout
+from refsim.bytediff.search.sums import products
+from refsim.core import lanes
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
@@ -87,7 +88,7 @@ def called(site: KernelSite) -> Iterator[Alternative]:
     if name == "clamp":
         yield from _clamped(site)
     if name == "mul_add":
-        yield from _products(site)
+        yield from products(site)
     if name == "range":
         yield from _ranges(node)
 
@@ -112,24 +113,6 @@ def _clamped(site: KernelSite) -> Iterator[Alternative]:
         moved = list(node.args)
         moved[at] = ast.BinOp(moved[at], ast.Add(), zp)
         yield Alternative(ast.Call(node.func, moved, []), "constant")
-
-
-def nearest(site: KernelSite) -> Iterator[Alternative]:
-    """A place beyond the edge moved to the edge, and taken to be inside: ``x, y, (x < width) & (y < height)``."""
-    *places, inside = site.node.elts
-    limits = {
-        ast.unparse(node.left): node.comparators[0]
-        for node in ast.walk(inside)
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt)
-    }
-    if len(places) == 2 and limits.keys() >= {ast.unparse(place) for place in places}:
-        last = [ast.BinOp(limits[ast.unparse(place)], ast.Sub(), ast.Constant(1)) for place in places]
-        moved = [
-            call("min", call("max", place, ast.Constant(0)), end)
-            for place, end in zip(places, last, strict=True)
-        ]
-        made = ast.Tuple([*moved, ast.Constant(True)], ast.Load())
-        yield Alternative(made, "condition", 3, "the nearest element of the image")
 
 
 def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
@@ -167,16 +150,6 @@ class _Unsigned(ast.NodeTransformer):
         return ast.BinOp(node, self.op, ast.Constant(self.by))
 
 
-class _Whole(ast.NodeTransformer):
-    """Numbers that are no floats yet."""
-
-    def __init__(self, site: KernelSite) -> None:
-        self.site = site
-
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        return node.args[0] if self.site.called(node) == "f32" else self.generic_visit(node)
-
-
 def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
     """What the byte 0, or twice the zero point, stands for, where a function knows this with a scale or its inverse."""
     names = [argument.arg for argument in site.tree.args.args]
@@ -192,36 +165,6 @@ def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
 
 def _other_lane(lane: ast.expr, by: int) -> ast.expr:
     return ast.BinOp(lane, ast.BitXor(), ast.Constant(by))
-
-
-def _products(site: KernelSite) -> Iterator[Alternative]:
-    """a * b + c with its factors in another order, rounded once or twice, or added first."""
-    node: ast.Call = site.node
-    a, b, c, *rest = node.args
-    if all(
-        site.called(part.operand if isinstance(part, ast.UnaryOp) else part) == "f32" for part in (a, b, c)
-    ):
-        whole = _Whole(site).visit(cloned(ast.BinOp(c, ast.Add(), times(a, b))))
-        yield Alternative(ast.Call(c.func, [whole], []), "folded", 1)  # type: ignore[attr-defined]
-    yield Alternative(call("edit_fused", a, b, c), "fused")
-    yield Alternative(ast.BinOp(times(a, b), ast.Add(), c), "fused")
-    yield Alternative(times(ast.BinOp(a, ast.Add(), c), b), "order")
-    yield Alternative(times(a, b), "operand")
-    yield Alternative(ast.BinOp(times(a, b), ast.Sub(), c), "operator")
-    yield Alternative(ast.BinOp(a, ast.Add(), c), "operand")
-    if isinstance(b, ast.BinOp) and isinstance(b.op, ast.Mult):
-        for first, second in ((b.left, b.right), (b.right, b.left)):
-            yield Alternative(ast.Call(node.func, [times(a, first), second, c, *rest], []), "order")
-            yield Alternative(times(ast.Call(node.func, [a, first, c, *rest], []), second), "order")
-    for real in apart(site, times(a, b)):
-        yield Alternative(ast.BinOp(real, ast.Add(), c), "order")
-    scaled = value_of(site, c)
-    if isinstance(scaled, ast.BinOp) and isinstance(scaled.op, ast.Mult):
-        for factor, addend in ((scaled.left, scaled.right), (scaled.right, scaled.left)):
-            both = ast.Call(node.func, [a, b, value_of(site, addend), *rest], [])
-            yield Alternative(times(factor, both), "order")
-            scaled_first = [a, times(b, factor), value_of(site, addend), *rest]
-            yield Alternative(ast.Call(node.func, scaled_first, []), "order")
 
 
 def _ranges(node: ast.Call) -> Iterator[Alternative]:
@@ -264,59 +207,6 @@ def arguments(site: KernelSite) -> Iterator[Alternative]:
         args = list(node.args)
         args[i], args[j] = args[j], args[i]
         yield Alternative(ast.Call(node.func, args, []), "arguments exchanged")
-
-
-def folded(site: KernelSite) -> Iterator[Alternative]:
-    """An address that takes all rows, or all columns, for those of one plane or row; or lanes for neighbours."""
-    if site.called(site.node) not in ("buf_idx", "word_idx"):
-        return
-    meta, at, hashed, w, h, c, n = site.node.args
-
-    def size(dim: str) -> ast.expr:
-        held = vars(layout)[dim]
-        return ast.Subscript(meta, ast.BinOp(at, ast.Add(), site.names.ref(dim, held)), ast.Load())
-
-    def joined(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
-        return ast.BinOp(times(slow, size(dim)), ast.Add(), fast)
-
-    none = ast.Constant(0)
-    for places, said in (
-        ([w, joined(joined(n, "C", c), "H", h), none, none], "rows of all planes in one"),
-        ([joined(h, "W", w), none, c, n], "columns of all rows in one"),
-    ):
-        made = ast.Call(site.node.func, [meta, at, hashed, *places], [])
-        yield Alternative(made, "arguments exchanged", 2, said)
-    for of_lane in lane_places(site.tree, site):
-        first = [of_lane.get(ast.unparse(place), place) for place in (w, h, c)]
-        if any(a is not b for a, b in zip(first, (w, h, c), strict=True)):
-            made = ast.Call(site.node.func, [meta, at, hashed, *first, n], [])
-            yield Alternative(
-                ast.BinOp(made, ast.Add(), of_lane[""]), "arguments exchanged", 2, "lanes beside each other"
-            )
-
-
-def other_tensor(site: KernelSite) -> Iterator[Alternative]:
-    """The index of a tensor, with the words and the layout of another one."""
-    if site.called(site.node) not in ("buf_idx", "word_idx"):
-        return
-    meta, _, hashed, *places = site.node.args
-    set_ = {node.id for node in ast.walk(site.tree) if isinstance(node, ast.Name)}
-    for other in sorted(name for name in set_ if name.endswith("_hash") and name != ast.unparse(hashed)):
-        word = other.removesuffix("_hash").upper()
-        if word in site.function.__globals__:
-            at = site.names.ref(word, site.function.__globals__[word])
-            given = [meta, at, ast.Name(other, ast.Load()), *places]
-            yield Alternative(ast.Call(site.node.func, given, []), "arguments exchanged", 2)
-
-
-def lane_places(tree: ast.FunctionDef, site: KernelSite) -> Iterator[dict[str, ast.expr]]:
-    """The coordinates of a lane -> those of its word's first lane; under "" the lane."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and site.called(node.value) == "lane_coord":
-            assert isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple)
-            _, lane, *places = node.value.args
-            names = map(ast.unparse, node.targets[0].elts)
-            yield {"": lane, **dict(zip(names, places, strict=True))}
 
 
 def _core(text: str) -> str:

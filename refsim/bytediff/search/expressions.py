@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache, reduce
-from itertools import combinations, product
+from collections.abc import Iterator
+from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -118,7 +118,7 @@ def regrouped(site: KernelSite) -> Iterator[Alternative]:
 def names_exchanged(site: KernelSite) -> Iterator[Alternative]:
     """Two variables of one kind taken for each other in both parts: ``w % r * r + h % r`` for ``h % r * r + w % r``."""
     left, right = (_variables(part) for part in (site.node.left, site.node.right))
-    for a, b in product(left - right, right - left):
+    for a, b in product(sorted(left - right), sorted(right - left)):
         if similar(a, b):
             turned = Renamed({a: b, b: a}).visit(cloned(site.node))
             yield Alternative(turned, "values exchanged")
@@ -132,74 +132,12 @@ def _binds(op: ast.operator) -> int:
     return _BINDS.get(type(op), 6)
 
 
-def order(site: KernelSite) -> Iterator[Alternative]:
-    """Floats added or multiplied in another order, or scaled before the zero point is taken away."""
-    node: ast.BinOp = site.node
-    left, right = node.left, node.right
-    if not isinstance(node.op, ast.Mult):
-        return
-    for inner, outer in ((left, right), (right, left)):
-        if isinstance(inner, ast.BinOp) and isinstance(inner.op, ast.Mult):
-            for a, b in ((inner.left, inner.right), (inner.right, inner.left)):
-                yield Alternative(times(times(outer, a), b), "order", 1)
-    yield from (Alternative(made, "order", 1) for made in apart(site, node))
-    inverse = site.names.text(right)
-    if inverse == "inv":
-        one = call("np.float32", ast.Constant(1.0))
-        yield Alternative(ast.BinOp(left, ast.Div(), ast.BinOp(one, ast.Div(), right)), "order", 1)
-
-
-def apart(site: KernelSite, product: ast.expr) -> Iterator[ast.expr]:
-    """``f32(q - zp) * scale`` with each part scaled alone, or the first one only, by all factors or by some."""
-    factors = _factors(site, product)
-    for inner in factors:
-        taken = inner.args[0] if isinstance(inner, ast.Call) and len(inner.args) == 1 else None
-        if not (
-            isinstance(inner, ast.Call) and isinstance(taken, ast.BinOp) and isinstance(taken.op, ast.Sub)
-        ):
-            continue
-        others = [factor for factor in factors if factor is not inner]
-        parts = [ast.Call(inner.func, [part], []) for part in (taken.left, taken.right)]
-        each = [_product([part, *others]) for part in parts]
-        yield ast.BinOp(each[0], ast.Sub(), each[1])
-        for count in range(1, len(others) + 1):
-            for first in combinations(others, count):
-                less = ast.BinOp(_product([parts[0], *first]), ast.Sub(), parts[1])
-                yield _product([less, *(factor for factor in others if factor not in first)])
-
-
-def _factors(site: KernelSite, node: ast.expr) -> list[ast.expr]:
-    """What is multiplied, a variable by what it was set to before if that is a product."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*_factors(site, node.left), *_factors(site, node.right)]
-    value = value_of(site, node)
-    if value is not node and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-        return _factors(site, value)
-    return [node]
-
-
 def value_of(site: KernelSite, node: ast.expr) -> ast.expr:
     """What a variable was set to last on a line before, whether or not a condition let it; else the node."""
     if not isinstance(node, ast.Name):
         return node
     before = [value for value in _values(site.tree, node.id) if value.lineno < node.lineno]
     return max(before, key=lambda value: value.lineno, default=node)
-
-
-def _product(factors: Sequence[ast.expr]) -> ast.expr:
-    return reduce(times, factors)
-
-
-def neighbours(site: KernelSite) -> Iterator[Alternative]:
-    """``sums[t] + sums[t + half]`` with the two that stand beside each other."""
-    left, right = site.node.left, site.node.right
-    if not isinstance(site.node.op, ast.Add) or not isinstance(left, ast.Subscript):
-        return
-    first: ast.expr = times(ast.Constant(2), left.slice)
-    second = ast.BinOp(first, ast.Add(), ast.Constant(1))
-    if ast.unparse(right).startswith(f"{ast.unparse(left)[:-1]} + "):
-        both = [ast.Subscript(left.value, place, ast.Load()) for place in (first, second)]
-        yield Alternative(ast.BinOp(both[0], ast.Add(), both[1]), "order", 1)
 
 
 def compare(site: KernelSite) -> Iterator[Alternative]:

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
 import textwrap
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -26,6 +24,7 @@ from refsim.bytediff.search.rewrite import Rewrite, compiled
 from refsim.bytediff.search.ruled import function_of
 from refsim.bytediff.search.site import Alternative, Names
 from refsim.bytediff.search.sites import alternatives
+from refsim.bytediff.search.twins import twins
 from refsim.core import index, jit
 from refsim.ops.base.epilogue import FORMULAS
 from refsim.ops.base.registry import kernel_of
@@ -403,30 +402,3 @@ def _set(node: ast.AST, names: set[str]) -> ast.AST | None:
     )
     held = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
     return node.value if held & names and isinstance(node, ast.Assign | ast.AugAssign) else None
-
-
-#: A name of a row, and of a column: what is done to the one is done to the other.
-_MIRRORED = re.compile(
-    r"(?<![A-Za-z0-9])(?:(?P<dim>[iok]?)[hw]|(?P<word>[HW])|[ij]|rows?|columns?)(?![A-Za-z0-9])"
-)
-
-
-def _mirrored(node: ast.AST | None) -> str:
-    """A node as text that is the same for a row and for a column."""
-    text = "" if node is None else re.sub(r"__[vfe]\d+", "", ast.unparse(node))
-    return _MIRRORED.sub(lambda found: f"{found[1] or ''}@", text)
-
-
-def twins(edits: Sequence[KernelEdit]) -> Iterator[tuple[KernelEdit, KernelEdit]]:
-    """Pairs of edits that do the same at two places: to the row and to the column, or to what stands there twice.
-
-    Pairs of the same two places are neighbours, so that their numbers are.
-    """
-    groups = dict[tuple[str, str, str], list[KernelEdit]]()
-    texts = {node: _mirrored(node) for node in {edit.old for edit in edits}}
-    often = Counter(texts.values())
-    for edit in edits:
-        if often[texts[edit.old]] == 2:
-            groups.setdefault((edit.made.kind, texts[edit.old], _mirrored(edit.made.new)), []).append(edit)
-    pairs = [(first, second) for first, second in (row for row in groups.values() if len(row) == 2)]
-    yield from sorted((row for row in pairs if row[0].old is not row[1].old), key=lambda row: row[0].number)

@@ -1,7 +1,7 @@
 """The edits: for each kind of node of a kernel's tree, what might stand there in a wrong kernel.
 
 An alternative is made of the parts of the right one, so a part is never edited twice. Rules are small functions over
-one node, in `expressions`, `calls` and `digits`.
+one node, in `expressions`, `calls`, `places` and `sums`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from refsim.bytediff.search import calls, digits, expressions
+from refsim.bytediff.search import calls, expressions, places, sums
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
     ((ast.BinOp, ast.Tuple), calls.lanes_alike),
-    (ast.BinOp, expressions.order),
-    (ast.BinOp, expressions.neighbours),
+    (ast.BinOp, sums.order),
+    (ast.BinOp, sums.neighbours),
     (ast.BinOp, expressions.binary),
     (ast.BinOp, expressions.regrouped),
     (ast.BinOp, expressions.names_exchanged),
     (ast.BinOp, calls.carried),
-    (ast.BinOp, digits.joined),
-    (ast.Tuple, digits.split),
-    (ast.Tuple, calls.nearest),
+    (ast.BinOp, places.joined),
+    (ast.Tuple, places.split),
+    (ast.Tuple, places.nearest),
     (ast.Compare, expressions.compare),
     (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),
@@ -33,8 +33,8 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.Attribute, expressions.kind),
     (ast.Call, calls.called),
     (ast.Call, calls.arguments),
-    (ast.Call, calls.folded),
-    (ast.Call, calls.other_tensor),
+    (ast.Call, places.folded),
+    (ast.Call, places.other_tensor),
     (ast.Tuple, expressions.exchanged),
     (ast.Subscript, expressions.index),
     (ast.IfExp, expressions.branch),

@@ -1,13 +1,16 @@
-"""The line of refsim's own shader that reads the same words as an edited line of a kernel."""
+"""Edits in words, and the line of refsim's own shader that reads the same words as an edited line of a kernel."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from refsim.bytediff.search.schema import ROOT, schema_of
-from refsim.bytediff.search.words import place_of
+from refsim.bytediff.search.words import place_of, text_of
 
 #: (kernel, file, text of a line) -> (shader, text of its line).
 LINES = {
@@ -36,3 +39,35 @@ def test_the_shader_s_line_is_told_where_one_line_alone_reads_the_same_words(
     assert (
         written == f"shaders/{shader}" and found in (ROOT / written).read_text().splitlines()[int(line) - 1]
     )
+
+
+@pytest.mark.parametrize(
+    ("op", "words"),
+    [
+        (
+            "q8ta_add",
+            "index.word_idx(push, A, a_hash, w, h, c, n) for index.word_idx(push, B, b_hash, w, h, c, n)",
+        ),
+        ("q8ta_clone", "lanes beside each other in index.buf_idx(push, X, x_hash, kw, kh, kc, n)"),
+        ("q8ta_im2col", "push[STRIDE_H] without oh *, and push[STRIDE_W] without ow *"),
+        ("linear_dq8ca_q4gsw", "no line in (row // m, row % m)"),
+    ],
+)
+def test_what_people_get_wrong_in_several_places_is_one_edit(op: str, words: str) -> None:
+    assert words in map(text_of, schema_of(op).edits)
+
+
+def test_edits_have_the_same_numbers_in_every_process() -> None:
+    """They are tried in this order, so that a search says the same."""
+    source = (
+        "from refsim.bytediff.search import schema, words\n"
+        "print([words.text_of(edit) for edit in schema.schema_of('q8ta_pixel_shuffle').edits])"
+    )
+    first, second = (
+        subprocess.run(
+            [sys.executable, "-c", source], env=os.environ | {"PYTHONHASHSEED": seed}, check=True,
+            stdout=subprocess.PIPE, text=True,
+        ).stdout
+        for seed in "12"
+    )  # fmt: skip
+    assert first == second

@@ -1,4 +1,4 @@
-"""Edits of places that count several coordinates at once: the same coordinates with another one as the fastest."""
+"""Edits of places: other coordinates the fastest, planes and rows in one, another tensor's words, the nearest edge."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import lru_cache
 from itertools import permutations
 
 from refsim.bytediff.search.expressions import value_of
-from refsim.bytediff.search.site import Alternative, KernelSite, times
+from refsim.bytediff.search.site import Alternative, KernelSite, call, times
 from refsim.core import layout
 
 
@@ -53,6 +53,77 @@ def split(site: KernelSite) -> Iterator[Alternative]:
         wrong = [named[k] for k in order]
         said = f"the order {', '.join(reversed(wrong))}"
         yield Alternative(ast.Tuple(values, ast.Load()), _kind(named, wrong), 3, said)
+
+
+def nearest(site: KernelSite) -> Iterator[Alternative]:
+    """A place beyond the edge moved to the edge, and taken to be inside: ``x, y, (x < width) & (y < height)``."""
+    *places, inside = site.node.elts
+    limits = {
+        ast.unparse(node.left): node.comparators[0]
+        for node in ast.walk(inside)
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt)
+    }
+    if len(places) == 2 and limits.keys() >= {ast.unparse(place) for place in places}:
+        last = [ast.BinOp(limits[ast.unparse(place)], ast.Sub(), ast.Constant(1)) for place in places]
+        moved = [
+            call("min", call("max", place, ast.Constant(0)), end)
+            for place, end in zip(places, last, strict=True)
+        ]
+        made = ast.Tuple([*moved, ast.Constant(True)], ast.Load())
+        yield Alternative(made, "condition", 3, "the nearest element of the image")
+
+
+def folded(site: KernelSite) -> Iterator[Alternative]:
+    """An address that takes all rows, or all columns, for those of one plane or row; or lanes for neighbours."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    meta, at, hashed, w, h, c, n = site.node.args
+
+    def size(dim: str) -> ast.expr:
+        held = vars(layout)[dim]
+        return ast.Subscript(meta, ast.BinOp(at, ast.Add(), site.names.ref(dim, held)), ast.Load())
+
+    def joined(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
+        return ast.BinOp(times(slow, size(dim)), ast.Add(), fast)
+
+    none = ast.Constant(0)
+    for places, said in (
+        ([w, joined(joined(n, "C", c), "H", h), none, none], "rows of all planes in one"),
+        ([joined(h, "W", w), none, c, n], "columns of all rows in one"),
+    ):
+        made = ast.Call(site.node.func, [meta, at, hashed, *places], [])
+        yield Alternative(made, "arguments exchanged", 2, said)
+    for of_lane in _lane_places(site.tree, site):
+        first = [of_lane.get(ast.unparse(place), place) for place in (w, h, c)]
+        if any(a is not b for a, b in zip(first, (w, h, c), strict=True)):
+            made = ast.Call(site.node.func, [meta, at, hashed, *first, n], [])
+            yield Alternative(
+                ast.BinOp(made, ast.Add(), of_lane[""]), "arguments exchanged", 2, "lanes beside each other"
+            )
+
+
+def other_tensor(site: KernelSite) -> Iterator[Alternative]:
+    """The index of a tensor, with the words and the layout of another one."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    meta, _, hashed, *places = site.node.args
+    set_ = {node.id for node in ast.walk(site.tree) if isinstance(node, ast.Name)}
+    for other in sorted(name for name in set_ if name.endswith("_hash") and name != ast.unparse(hashed)):
+        word = other.removesuffix("_hash").upper()
+        if word in site.function.__globals__:
+            at = site.names.ref(word, site.function.__globals__[word])
+            given = [meta, at, ast.Name(other, ast.Load()), *places]
+            yield Alternative(ast.Call(site.node.func, given, []), "arguments exchanged", 2)
+
+
+def _lane_places(tree: ast.FunctionDef, site: KernelSite) -> Iterator[dict[str, ast.expr]]:
+    """The coordinates of a lane -> those of its word's first lane; under "" the lane."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and site.called(node.value) == "lane_coord":
+            assert isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple)
+            _, lane, *places = node.value.args
+            names = map(ast.unparse, node.targets[0].elts)
+            yield {"": lane, **dict(zip(names, places, strict=True))}
 
 
 def _kind(right: Sequence[str], wrong: Sequence[str]) -> str:
