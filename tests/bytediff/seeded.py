@@ -390,6 +390,8 @@ EDITS: tuple[Edit, ...] = (
         "return np.floor(y + np.float32(0.5))"),
     line("tie rule", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",
         "return np.copysign(np.floor(abs(y) + np.float32(0.5)), y)"),
+    line("tie rule", "q8ta_quantize", qmath, "to_int8", "clamp(whole + zp, QMIN, QMAX)",
+        "clamp(int(np.rint(y + np.float32(zp))), QMIN, QMAX)"),
     line("truncation", "q8ta_quantize", qmath, "round_half", "return np.rint(y)", "return np.trunc(y)"),
     line("fused multiply-add", "q8ta_add", qmath, "mul_add", "return a * b + c", "return fused(a, b, c)"),
     # 4-bit weights in groups

@@ -106,6 +106,9 @@ def _clamped(site: KernelSite) -> Iterator[Alternative]:
     if any(argument.arg == "y" for argument in site.tree.args.args):
         unclamped = ast.BinOp(call("edit_shifted", ast.Name("y", ast.Load())), ast.Add(), zp)
         yield Alternative(unclamped, "call", 3, "no bounds, rounded by an addition,")
+        total = ast.BinOp(ast.Name("y", ast.Load()), ast.Add(), call("np.float32", zp))
+        rounded = call("np.int32", call("np.rint", total))
+        yield Alternative(ast.Call(node.func, [rounded, *node.args[1:]], []), "tie")
     first = ast.Call(node.func, [added.left, *node.args[1:]], [])
     both = ast.Call(node.func, [ast.BinOp(first, ast.Add(), zp), *node.args[1:]], [])
     yield Alternative(both, "clamped twice")

@@ -76,6 +76,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("type", "", "half|float64", "another precision"),
     ("type", "", "16", "sums of 16 bits"),
     ("call", "", "half_up|half_away", "tie rule"),
+    ("tie", "", "", "tie rule"),
     ("call", "round_half", "", "truncation"),
     ("call", "", "trunc|floor|ceil", "truncation"),
     ("call", "to_int8|bounded", "clamp|bounded", "no clamp"),
