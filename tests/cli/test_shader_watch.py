@@ -103,8 +103,7 @@ def test_watch(folder: Path, compiled: dict[str, bytes]) -> None:
         assert "wrong in q8ta_relu/" in line and "clamp order: " in line
         watching.until(f"again: refsim shaders {folder} q8ta_relu --case q8ta_relu/")
         put(folder, RELU, build.BINARIES / f"{RELU}.spv")
-        line = watching.until("q8ta_relu: ")
-        assert "right so far" in line
+        assert "q8ta_relu: " in watching.until("right so far")
         watching.until("q8ta_relu: right, ")
         (folder / f"{RELU}.spv").write_bytes(wrong[:1000])
         (folder / "q8ta_add_buffer.spv").touch()

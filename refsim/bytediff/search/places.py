@@ -57,13 +57,15 @@ def split(site: KernelSite) -> Iterator[Alternative]:
 
 def nearest(site: KernelSite) -> Iterator[Alternative]:
     """A place beyond the edge moved to the edge, and taken to be inside: ``x, y, (x < width) & (y < height)``."""
+    if len(site.node.elts) != 3:
+        return
     *places, inside = site.node.elts
     limits = {
         ast.unparse(node.left): node.comparators[0]
         for node in ast.walk(inside)
         if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt)
     }
-    if len(places) == 2 and limits.keys() >= {ast.unparse(place) for place in places}:
+    if limits.keys() >= {ast.unparse(place) for place in places}:
         last = [ast.BinOp(limits[ast.unparse(place)], ast.Sub(), ast.Constant(1)) for place in places]
         moved = [
             call("min", call("max", place, ast.Constant(0)), end)
