@@ -102,7 +102,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "", r"\b(stage|k1|STAGE)\b", "words along K exchanged"),
     ("", "", "border", "border padded with 0"),
     ("", "", r"\w*_?zp|ZP|zero", "zero point not folded"),
-    ("", "", r"\w*scales?|\w*SCALE|inv|INV|\bstep\b|factor", "scale changed"),
+    ("", "", r"\w*scales?|\w*SCALE|inv|INV|(?<!\+ )\bstep\b|factor", "scale changed"),
     ("", "splat", "", "border padded with 0"),
     ("", "lane|insert|dot4", "", "lanes exchanged"),
     ("values", "", r"\ba[0-3]\b", "lanes exchanged"),

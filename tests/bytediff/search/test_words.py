@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from refsim.bytediff.search.schema import ROOT, schema_of
-from refsim.bytediff.search.words import place_of, text_of
+from refsim.bytediff.search.words import class_of, place_of, text_of
 
 #: (kernel, file, text of a line) -> (shader, text of its line).
 LINES = {
@@ -55,6 +55,11 @@ def test_the_shader_s_line_is_told_where_one_line_alone_reads_the_same_words(
 )
 def test_what_people_get_wrong_in_several_places_is_one_edit(op: str, words: str) -> None:
     assert words in map(text_of, schema_of(op).edits)
+
+
+def test_the_step_of_a_row_is_no_scale() -> None:
+    edits = {text_of(edit): class_of(edit) for edit in schema_of("quantize_and_pack_4h4w").edits}
+    assert edits["push[OUT + H] for height"] == "address"
 
 
 def test_edits_have_the_same_numbers_in_every_process() -> None:
