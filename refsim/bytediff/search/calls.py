@@ -104,8 +104,6 @@ def _clamped(site: KernelSite) -> Iterator[Alternative]:
     zp = added.right
     yield Alternative(ast.BinOp(node, ast.Sub(), zp), "subtracted")
     if any(argument.arg == "y" for argument in site.tree.args.args):
-        unclamped = ast.BinOp(call("edit_shifted", ast.Name("y", ast.Load())), ast.Add(), zp)
-        yield Alternative(unclamped, "call", 3, "no bounds, rounded by an addition,")
         total = ast.BinOp(ast.Name("y", ast.Load()), ast.Add(), call("np.float32", zp))
         rounded = call("np.int32", call("np.rint", total))
         yield Alternative(ast.Call(node.func, [rounded, *node.args[1:]], []), "tie")
@@ -137,7 +135,7 @@ def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
 
 
 def carried(site: KernelSite) -> Iterator[Alternative]:
-    """Bytes put together as digits: in a right kernel no other word, but what is no int8 carries over."""
+    """Bytes put together as digits. That gives a right kernel the same word, but what is no int8 carries over."""
     if site.function is lanes.insert and isinstance(site.node.op, ast.BitOr):
         given = [ast.Name(argument.arg, ast.Load()) for argument in site.tree.args.args]
         yield Alternative(call("edit_carried", *given), "carry", 2, "bytes that carry over")

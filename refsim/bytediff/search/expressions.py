@@ -63,7 +63,7 @@ def binary(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(ast.Constant(0), "constant", 2)
         if not isinstance(right, ast.Constant):
             yield Alternative(ast.BinOp(left, op(), ast.Constant(2)), "constant", 2)
-        if (count := _turns(site.tree, left)) is not None:  # each takes its own stretch, not every so-manieth
+        if (count := _turns(site.tree, left)) is not None:  # each lane takes a stretch of its own
             up = ast.BinOp(ast.BinOp(count, ast.Add(), right), ast.Sub(), ast.Constant(1))
             own = ast.BinOp(left, ast.FloorDiv(), ast.BinOp(up, ast.FloorDiv(), right))
             yield Alternative(own, "order", 2)
@@ -298,30 +298,23 @@ def kept(site: KernelSite) -> Iterator[Alternative]:
 
 def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
     """The variables that count from 0 in the loops around a node, the outermost first."""
-    return [name for name, inside in _counted(tree) if node in inside]
+    return [name for name, _, inside in _counted(tree) if node in inside]
 
 
 def _turns(tree: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
-    """How often the loop turns that a variable counts, if it counts one from 0."""
-    loops = (
-        loop.iter.args[0] for loop in ast.walk(tree)
-        if isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call) and len(loop.iter.args) == 1
-        and isinstance(node, ast.Name) and ast.unparse(loop.target) == node.id
-    )  # fmt: skip
-    return next(loops, None)
+    """How often the loop turns of which a node is the variable."""
+    return next((count for name, count, _ in _counted(tree) if name == ast.unparse(node)), None)
 
 
 @lru_cache(256)
-def _counted(tree: ast.FunctionDef) -> tuple[tuple[str, frozenset[ast.AST]], ...]:
-    counted = (
-        node for node in ast.walk(tree)
-        if isinstance(node, ast.For) and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
-    )  # fmt: skip
+def _counted(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr, frozenset[ast.AST]], ...]:
+    """(variable, how many turns, what is inside) of the loops that count from 0."""
     return tuple(
-        (node.target.id, frozenset(each for part in node.body for each in ast.walk(part)))
-        for node in counted
-        if isinstance(node.target, ast.Name)
-    )
+        (node.target.id, node.iter.args[0], frozenset(each for part in node.body for each in ast.walk(part)))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name)
+        and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
+    )  # fmt: skip
 
 
 def exchanged(site: KernelSite) -> Iterator[Alternative]:

@@ -76,7 +76,7 @@ def nearest(site: KernelSite) -> Iterator[Alternative]:
 
 
 def folded(site: KernelSite) -> Iterator[Alternative]:
-    """An address that takes all rows, or all columns, for those of one plane or row; or lanes for neighbours."""
+    """An address that takes the rows of all planes for those of one, as if none was padded."""
     if site.called(site.node) not in ("buf_idx", "word_idx"):
         return
     meta, at, hashed, w, h, c, n = site.node.args
@@ -85,23 +85,13 @@ def folded(site: KernelSite) -> Iterator[Alternative]:
         held = vars(layout)[dim]
         return ast.Subscript(meta, ast.BinOp(at, ast.Add(), site.names.ref(dim, held)), ast.Load())
 
-    def joined(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
+    def above(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
         return ast.BinOp(times(slow, size(dim)), ast.Add(), fast)
 
     none = ast.Constant(0)
-    for places, said in (
-        ([w, joined(joined(n, "C", c), "H", h), none, none], "rows of all planes in one"),
-        ([joined(h, "W", w), none, c, n], "columns of all rows in one"),
-    ):
-        made = ast.Call(site.node.func, [meta, at, hashed, *places], [])
-        yield Alternative(made, "arguments exchanged", 2, said)
-    for of_lane in _lane_places(site.tree, site):
-        first = [of_lane.get(ast.unparse(place), place) for place in (w, h, c)]
-        if any(a is not b for a, b in zip(first, (w, h, c), strict=True)):
-            made = ast.Call(site.node.func, [meta, at, hashed, *first, n], [])
-            yield Alternative(
-                ast.BinOp(made, ast.Add(), of_lane[""]), "arguments exchanged", 2, "lanes beside each other"
-            )
+    rows = above(above(n, "C", c), "H", h)
+    made = ast.Call(site.node.func, [meta, at, hashed, w, rows, none, none], [])
+    yield Alternative(made, "arguments exchanged", 2, "rows of all planes in one")
 
 
 def other_tensor(site: KernelSite) -> Iterator[Alternative]:
@@ -109,23 +99,13 @@ def other_tensor(site: KernelSite) -> Iterator[Alternative]:
     if site.called(site.node) not in ("buf_idx", "word_idx"):
         return
     meta, _, hashed, *places = site.node.args
-    set_ = {node.id for node in ast.walk(site.tree) if isinstance(node, ast.Name)}
-    for other in sorted(name for name in set_ if name.endswith("_hash") and name != ast.unparse(hashed)):
+    names = {node.id for node in ast.walk(site.tree) if isinstance(node, ast.Name)}
+    for other in sorted(name for name in names if name.endswith("_hash") and name != ast.unparse(hashed)):
         word = other.removesuffix("_hash").upper()
         if word in site.function.__globals__:
             at = site.names.ref(word, site.function.__globals__[word])
             given = [meta, at, ast.Name(other, ast.Load()), *places]
             yield Alternative(ast.Call(site.node.func, given, []), "arguments exchanged", 2)
-
-
-def _lane_places(tree: ast.FunctionDef, site: KernelSite) -> Iterator[dict[str, ast.expr]]:
-    """The coordinates of a lane -> those of its word's first lane; under "" the lane."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and site.called(node.value) == "lane_coord":
-            assert isinstance(node.value, ast.Call) and isinstance(node.targets[0], ast.Tuple)
-            _, lane, *places = node.value.args
-            names = map(ast.unparse, node.targets[0].elts)
-            yield {"": lane, **dict(zip(names, places, strict=True))}
 
 
 def _kind(right: Sequence[str], wrong: Sequence[str]) -> str:

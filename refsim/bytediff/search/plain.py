@@ -114,14 +114,7 @@ def carried(word: Any, k: Any, q: Any) -> Any:
     return (word ^ below) + (q + 128 << 8 * k) ^ through
 
 
-def shifted(value: Any) -> Any:
-    """A float rounded by adding 3 * 2^22, of which the low bits are the integer: right up to 2^22. NaN counts as 0."""
-    known = value if value == value else np.float32(0.0)
-    return int(np.float32(known + np.float32(12582912.0)).view(np.int32)) - 0x4B400000
-
-
 #: The names that edits use for these.
 ADDED: dict[str, Callable[..., Any]] = {
-    f"edit_{f.__name__}": f
-    for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, carried, shifted)
+    f"edit_{f.__name__}": f for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, carried)
 } | {"edit_fused": qmath.fused}

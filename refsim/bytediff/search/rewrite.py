@@ -15,10 +15,13 @@ MOST_STEPS = 1 << 22
 
 
 class Numbered(Protocol):
-    """An edit as far as this module knows it: its number, and what stands for the node."""
+    """An edit as far as other modules know it: its number, the node, and what stands for it."""
 
     @property
     def number(self) -> int: ...
+
+    @property
+    def old(self) -> ast.AST: ...
 
     @property
     def made(self) -> Alternative: ...
@@ -83,9 +86,7 @@ class Rewrite(ast.NodeTransformer):
             return new
         ends = [at for at, (a, b) in enumerate(pairwise(edits), 1) if b.number != a.number + 1]
         found: ast.expr = new
-        for begin, end in pairwise(
-            (0, *ends, len(edits))
-        ):  # numbers that follow each other are asked for at once
+        for begin, end in pairwise((0, *ends, len(edits))):  # neighbouring numbers are asked for at once
             chain: Any = edits[end - 1].made.new
             for edit in reversed(edits[begin : end - 1]):
                 chain = ast.IfExp(_number(ast.Eq(), edit.number), edit.made.new, chain)  # type: ignore[arg-type]
@@ -96,16 +97,17 @@ class Rewrite(ast.NodeTransformer):
 
     def left_out(self, new: Any, edits: Sequence[Numbered]) -> Any:
         """A statement, unless its edit is selected."""
-        edit, *also = edits
         body = new if isinstance(new, list) else [new]
         if any(one.number in self.made for one in edits):
             return ast.Pass()
         if self.way == "watch":
-            call = ast.Call(ast.Name("_watch", ast.Load()), [ast.Constant(edit.number), ast.Constant(0)], [])
+            call = ast.Call(
+                ast.Name("_watch", ast.Load()), [ast.Constant(edits[0].number), ast.Constant(0)], []
+            )
             return [ast.Expr(call), *body]
         if self.way != "switch":
             return new
-        for one in (edit, *also):
+        for one in edits:
             body = [ast.If(_number(ast.NotEq(), one.number), body, [])]
         return body[0]
 

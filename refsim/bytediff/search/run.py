@@ -299,10 +299,8 @@ class EditSearch:
 
     def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
-        schema, found = (
-            self.bench.steps[at].schema,
-            list[tuple[tuple[bool, bool, bool, int, int], Candidate]](),
-        )
+        schema = self.bench.steps[at].schema
+        found = list[tuple[tuple[bool, bool, bool, int, int], Candidate]]()
         for edit in schema.edits:
             if edit.made.wants & seen.get(edit.copy.at[edit.old][0].number, 0):
                 for entry in (None, *(schema.alone(edit) if edit.twin is None else ())):

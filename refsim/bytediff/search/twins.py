@@ -6,23 +6,9 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from refsim.bytediff.search.site import Alternative
-
-
-class Numbered(Protocol):
-    """An edit as far as this module knows it."""
-
-    @property
-    def number(self) -> int: ...
-
-    @property
-    def old(self) -> ast.AST: ...
-
-    @property
-    def made(self) -> Alternative: ...
-
+from refsim.bytediff.search.rewrite import Numbered
 
 E = TypeVar("E", bound=Numbered)
 

@@ -236,7 +236,7 @@ def text_of(edit: KernelEdit) -> str:
         return f"{edit.made.words} in {_cut(names.text(old))}"
     if new is None:
         return f"without {_cut(names.text(old))}"
-    if isinstance(old, ast.BinOp) and edit.made.kind == "operand":
+    if isinstance(old, ast.BinOp) and edit.made.kind == "operand" and new in (old.left, old.right):
         sign = names.text(ast.BinOp(ast.Name("", ast.Load()), old.op, ast.Name("", ast.Load()))).strip()
         kept, gone = (old.left, old.right) if new is old.left else (old.right, old.left)
         cut = f"{sign} {names.text(gone)}" if new is old.left else f"{names.text(gone)} {sign}"

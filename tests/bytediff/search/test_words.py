@@ -48,7 +48,7 @@ def test_the_shader_s_line_is_told_where_one_line_alone_reads_the_same_words(
             "q8ta_add",
             "index.word_idx(push, A, a_hash, w, h, c, n) for index.word_idx(push, B, b_hash, w, h, c, n)",
         ),
-        ("q8ta_clone", "lanes beside each other in index.buf_idx(push, X, x_hash, kw, kh, kc, n)"),
+        ("q8ta_clone", "rows of all planes in one in index.buf_idx(push, X, x_hash, kw, kh, kc, n)"),
         ("q8ta_im2col", "push[STRIDE_H] without oh *, and push[STRIDE_W] without ow *"),
         ("linear_dq8ca_q4gsw", "no line in (row // m, row % m)"),
     ],
@@ -60,6 +60,13 @@ def test_what_people_get_wrong_in_several_places_is_one_edit(op: str, words: str
 def test_the_step_of_a_row_is_no_scale() -> None:
     edits = {text_of(edit): class_of(edit) for edit in schema_of("quantize_and_pack_4h4w").edits}
     assert edits["push[OUT + H] for height"] == "address"
+
+
+def test_only_a_part_that_is_left_is_told_as_what_is_left() -> None:
+    """What stands for a sum otherwise is told whole: twice the greater bound is no bound without the other."""
+    told = {text_of(edit) for edit in schema_of("choose_qparams_affine").edits}
+    assert "np.float32(2.0) * max(-lo, hi) for hi - lo" in told
+    assert [text for text in told if text.endswith("without - lo")] == ["hi without - lo"]
 
 
 def test_edits_have_the_same_numbers_in_every_process() -> None:
