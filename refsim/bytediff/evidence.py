@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -79,6 +79,11 @@ class Evidence:
     def reversed(self) -> bool:
         """Whether ``actual`` is what the call gives, and ``expected`` is not."""
         return not self.expected_right and self._is_right(self.got)
+
+    @property
+    def turned(self) -> Evidence:
+        """The same with the two buffers exchanged."""
+        return replace(self, expected=self.actual, actual=self.expected, kept={})
 
     @cached_property
     def faulty(self) -> np.ndarray:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -183,3 +186,33 @@ def test_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(search.VARIABLE, text)
         with pytest.raises(ParameterError, match="REFSIM_SEARCH: is no time"):
             search.allowed()
+
+
+@pytest.mark.search(10)
+@pytest.mark.parametrize(
+    ("op", "number", "right", "wrong"),
+    [("q8ta_relu", 656, "IN_ZP", "ZP"), ("q8ta_conv2d_dw", 1174, "KERNEL_W", "KERNEL_H")],
+)
+def test_a_kernel_that_was_edited_in_place_is_told_by_what_makes_it_right(
+    op: str, number: int, right: str, wrong: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It gives the wrong bytes as it is: what changes none of them would explain them all."""
+    source = Path(str(sys.modules[f"refsim.ops.{op}"].__file__)).read_text()
+    before, _, after = source.rpartition(f"push[{right}]")
+    file = tmp_path / f"{op}.py"
+    file.write_text(f"{before}push[{wrong}]{after}")
+    spec = importlib.util.spec_from_file_location(f"refsim.ops.{op}", file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setitem(OPS._loaded, op, replace(OPS[op], kernel=module.OP.kernel))
+    bound = bind(case(op, number))
+    schema_of.cache_clear()
+    try:
+        actual = emulated.EmulatedExecutor().run_call(bound.call, bound.inputs)
+        causes = diff(bound.call.expected(bound.inputs), actual, call=bound, guards=GUARD_WORDS).causes
+    finally:
+        schema_of.cache_clear()
+    lines = {cause.place.line: cause.detail for cause in causes if cause.exact and cause.place is not None}
+    assert lines[before.count("\n") + 1] == f"right with {right} for {wrong}", causes
+    assert all(text.startswith("right with ") for text in lines.values()), causes

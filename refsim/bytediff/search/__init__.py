@@ -2,7 +2,8 @@
 
 The kernel and all that it calls are copied so that one number selects an edit (`schema`, `sites`). Each edit is
 tried on a few work items (`witnesses`, `run`). What survives predicts the whole buffer (`whole`) and is ranked like any
-cause.
+cause. If the kernel gives the wrong bytes as it is, it is the wrong one itself: then an edit is sought that makes it
+right.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ def allowed() -> float:
 _ALONE = RLock()
 #: Numbers in the words of an edit.
 NUMBERS = re.compile(r"0x[0-9A-F]+|\d+(?:\.\d+)?")
+#: What stands in front of an edit that makes a wrong kernel of refsim's own right.
+RIGHT = "right with "
 #: What stands between the words of two edits at once.
 AND = ", and "
 #: Of classes with the same bytes these are told first, and these last: the one is likely, the other says least.
@@ -85,14 +88,21 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
     with _ALONE, np.errstate(all="ignore"):
-        search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, like))
+        likely = [words.removeprefix(RIGHT) for words in like]
+        search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, likely))
+        if itself := search.itself:
+            search = EditSearch(ev.turned, seconds, known, search.like)
         survivors = list(search.survivors())
     counted = compared(ev)
     groups: dict[tuple[bytes, str], list[Found]] = {}
     for survivor in survivors:
         cells = survivor.words.view(np.int8) if ev.desc.is_int8 else survivor.words
+        if itself:  # what it makes right was wrong for want of it
+            cells = np.where(ev.got == ev.want, cells, np.where(cells == ev.want, ev.got, ev.want))
         told = cells[counted].tobytes()
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
+            if itself:
+                detail, place = RIGHT + detail, place and replace(place, edit=RIGHT + place.edit)
             prediction = Prediction(
                 name, detail, cells, fitted=survivor.found.pair and not survivor.found.carries
             )

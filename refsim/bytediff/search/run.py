@@ -119,8 +119,16 @@ class EditSearch:
         self.end_at: float = LINES if self.known else self.most
         #: Which bits of the buffer are compared, and whether an edit gave all of them.
         self.mask, self.exact = np.array(self.witnesses.mask, np.uint32).view(np.int32), False
+        #: How many steps an item may take.
+        self.limit = 1 << 40
         #: Whether an item of the edit at hand wrote words that are not its own, and what the last item wrote.
         self.wandered, self.written = False, dict[int, int]()
+
+    @property
+    def itself(self) -> bool:
+        """Whether the kernel without an edit writes what is wrong in the buffer: it is the one that is wrong."""
+        self.bench.choose(self.last)
+        return any(self._fit(witness) is Fit.YES for witness in self.witnesses.wrong)
 
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
