@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +140,7 @@ def test_loads_of_variables_with_other_names_are_no_copies() -> None:
         every = (
             frozenset(code.at(change.site).args[2] for change in edit.changes)
             for edit in edits(code)
-            if code.at(edit.changes[0].site).op == Op.LOAD
+            if edit.changes and code.at(edit.changes[0].site).op == Op.LOAD
         )
         return {one for one in every if len(one) > 1 and all(code.rows[row].op == Op.VARIABLE for row in one)}
 
@@ -155,7 +157,8 @@ def test_a_place_is_a_source_line_or_an_instruction(code: Code, found: list[Edit
     line = repair.line
     assert line is not None and str(repair).startswith(f"{line}: ")
     plain = Code(_module(build.BINARIES / "q8ta_relu_buffer.spv"))
-    repair = FoundRepair("mine", edits(plain)[0], plain, 7)
+    of_code = next(one for one in edits(plain) if one.changes)
+    repair = FoundRepair("mine", of_code, plain, 7)
     assert repair.line is None and str(repair).startswith("mine.spv, Op")
     shown = repair.around()
     assert len(shown) == 2 * AROUND + 1 and shown[AROUND].startswith("> ")
@@ -237,6 +240,29 @@ def test_templates_undo_each_other(name: str, there: str, back: str) -> None:
         assert tool() is None or refused(module.to_bytes()) is None
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("q8ta_clone", "specialization constants 3 and 4 exchanged"),
+        ("q8ta_conv2d_pw_float", "bindings 4 and 5 exchanged"),
+        ("q8ta_conv2d_pw_float", r"member 4 and member 5 exchanged"),
+        ("q8ta_conv2d_pw_float", r"\[%\d+\]\[%\d+\] exchanged"),
+        ("q8ta_conv2d_dw_float", r"%\d+\.x and %\d+\.y exchanged"),
+        ("q8ta_im2col", r"%\d+ taken apart by %\d+ first"),
+        ("q8ta_conv2d_float", r".+ in place of the sum"),
+        ("q8ta_im2col", r".+ in place of .+ everywhere"),
+    ],
+)
+def test_what_is_exchanged_or_put_together_otherwise_is_valid(name: str, said: str) -> None:
+    code = Code(_module(build.BINARIES / f"{name}.spv"))
+    some = [edit for edit in next(parts(code)) if re.fullmatch(said, edit.said)]
+    assert some, Counter(edit.said for edit in next(parts(code)) if "exchanged" in edit.said)
+    for edit in some[:: max(1, len(some) // 4)]:
+        module = edited(code, edit)
+        assert module.to_bytes() != code.module.to_bytes()
+        assert tool() is None or refused(module.to_bytes()) is None, edit.said
+
+
 @pytest.mark.long
 def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None:
     code = Code(_module(build.BINARIES.parents[2] / "shaders" / "spirv" / "q8ta_clone.spv"))
@@ -244,7 +270,8 @@ def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None
     some = [
         edit
         for edit in next(parts(code))
-        if all({code.at(one.site).args[at] for at, _ in one.places} & computed for one in edit.changes)
+        if edit.changes
+        and all({code.at(one.site).args[at] for at, _ in one.places} & computed for one in edit.changes)
         and all(one.rows for one in edit.changes)
     ]
     assert {"==", "!="} & {edit.said.split('"')[1] for edit in some if '"' in edit.said}

@@ -19,6 +19,8 @@ PURE_STORAGE = (StorageClass.UNIFORM, StorageClass.PUSH_CONSTANT, StorageClass.I
 #: Elements of an array of push or uniform words that may be loaded in the place of another value.
 LONGEST = 40
 MERGES = (Op.SELECTION_MERGE, Op.LOOP_MERGE)
+#: Comparisons of whole numbers.
+COMPARED = range(172, 180)
 CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
@@ -207,6 +209,11 @@ class Code:
                     found.setdefault(leaf.type, []).append(leaf)
         return found
 
+    @cached_property
+    def leaf_at(self) -> dict[tuple[int, tuple[int, ...]], Leaf]:
+        """(Variable, path) -> what can be loaded of it everywhere."""
+        return {(leaf.variable, leaf.path): leaf for leaves in self.leaves.values() for leaf in leaves}
+
     def _parts(
         self, variable: int, type_id: int, path: tuple[int, ...], text: str, depth: int
     ) -> Iterator[Leaf]:
@@ -270,6 +277,14 @@ class Code:
             return None
         return base[0], (*base[1], *(int(one) for one in numbers if one is not None))
 
+    def is_free(self, row: Instruction, at: int) -> bool:
+        """Whether an index of an access chain may be another one: it is no member of a struct."""
+        inside = self.types.pointee(self.type_of(row.args[2]))
+        for index in row.args[3:at]:
+            holder = self.rows[inside]
+            inside = holder.args[1 + int(self.number(index) or 0) if holder.op == Op.TYPE_STRUCT else 1]
+        return self.rows[inside].op != Op.TYPE_STRUCT
+
     # --- what is known where -------------------------------------------------------------------------------
 
     def before(self, site: Site, type_id: int, most: int) -> list[int]:
@@ -288,6 +303,29 @@ class Code:
                 return found
             block = upper
             at = next(i for i in range(block, len(body)) if body[i].op in BLOCK_ENDS)
+
+    @cached_property
+    def limits(self) -> dict[int, list[int]]:
+        """Type -> what is compared with in functions: the ends of loops, and sizes."""
+        found: dict[int, dict[int, None]] = {}
+        for _, row in self.sites():
+            if row.op in COMPARED:
+                for value in row.args[2:4]:
+                    found.setdefault(self.type_of(value), {})[value] = None
+        return {type_id: list(values) for type_id, values in found.items()}
+
+    def is_known(self, value: int, site: Site) -> bool:
+        """Whether a value is known at an instruction, however far above it is made."""
+        made = self.made_at.get(value)
+        if made is None or made.function != site.function:
+            return made is None
+        starts = self.blocks[site.function]
+        block = starts[site.row]
+        if block == starts[made.row]:
+            return made.row < site.row
+        while block > 0 and block != starts[made.row]:
+            block = self._dominators[site.function].get(block, -1)
+        return block == starts[made.row]
 
     def variables(self, function: int, pointer: int) -> list[int]:
         """The variables and parameters of a function that have a pointer type."""

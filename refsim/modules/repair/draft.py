@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from refsim.modules.repair import kinds
@@ -40,6 +41,22 @@ class Draft(NamedTuple):
     make: Make
     chosen: bool = True
     known: Leaf | int = 0
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One edit: ``said`` in words, and what it does at each copy of the instruction.
+
+    ``rank`` orders edits, small ones first. Where it is not ``chosen``, it cannot be one of many in a module.
+    ``known`` is as in `Draft`. ``marks`` are two decorations whose numbers are exchanged.
+    """
+
+    said: str
+    rank: int
+    changes: tuple[Change, ...]
+    chosen: bool = True
+    known: Leaf | int = 0
+    marks: tuple[Instruction, ...] = ()
 
 
 def place(at: int, value: int, rows: tuple[Instruction, ...] = ()) -> Make:
@@ -82,12 +99,8 @@ def called(code: Code, value: int) -> str:
     if name:
         return name
     own = code.origin(value)
-    if own is not None:
-        leaf = next(
-            (one for one in code.leaves.get(code.type_of(value), ()) if (one.variable, one.path) == own), None
-        )
-        if leaf is not None:
-            return leaf.text
+    if own is not None and own in code.leaf_at:
+        return code.leaf_at[own].text
     row = code.rows.get(value)
     if row is not None and row.op == Op.LOAD:
         return called(code, row.args[2])

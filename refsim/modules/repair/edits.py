@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from refsim.modules.repair import kinds, operands, operations
-from refsim.modules.repair.code import Code, Leaf, Site
-from refsim.modules.repair.draft import Change, Draft, in_place
+from refsim.modules.repair import exchanges, kinds, operands, operations
+from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.draft import Change, Draft, Edit, in_place
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
@@ -24,21 +23,6 @@ FAR = 5
 _FIXED = (Op.CONSTANT, Op.CONSTANT_COMPOSITE, Op.EXT_INST_IMPORT)
 
 
-@dataclass(frozen=True)
-class Edit:
-    """One edit: ``said`` in words, and what it does at each copy of the instruction.
-
-    ``rank`` orders edits, small ones first. Where it is not ``chosen``, it cannot be one of many in a module.
-    ``known`` is as in `Draft`.
-    """
-
-    said: str
-    rank: int
-    changes: tuple[Change, ...]
-    chosen: bool = True
-    known: Leaf | int = 0
-
-
 def edits(code: Code) -> list[Edit]:
     """All edits of a module, in the order in which they are to be tried."""
     return [edit for part in parts(code) for edit in part]
@@ -48,7 +32,7 @@ def parts(code: Code) -> Iterator[list[Edit]]:
     """The edits of a module, in the order in which they are to be tried: at first those that list fast."""
     groups = list(_groups(code))
     for ranks in (range(FAR), range(FAR, 2 * FAR)):
-        found = [*_computed(code), *_inlined(code)] if 0 in ranks else []
+        found = [*_computed(code), *_inlined(code), *exchanges.edits(code)] if 0 in ranks else []
         for group, later in groups:
             first = group[0]
             own = range(ranks.start - later, ranks.stop - later)
@@ -162,7 +146,7 @@ def _drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Conta
     if row.op == Op.LOAD:
         yield from operands.loads(code, site, row)
     else:
-        yield from operations.drafts(code, row)
+        yield from operations.drafts(code, site, row)
         yield from operands.drafts(code, site, row, copies, ranks)
 
 

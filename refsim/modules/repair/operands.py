@@ -44,21 +44,12 @@ def value_places(code: Code, row: Instruction) -> Iterator[int]:
         type_id = code.type_of(word) if at >= first else 0
         if not type_id or word in seen or type_id not in code.rows or not code.plain(type_id):
             continue
-        if row.op in CHAINS and not _free_index(code, row, at):
+        if row.op in CHAINS and not code.is_free(row, at):
             continue
         if row.op in _TEXELS and at > 3:  # the level must stay 0
             continue
         seen.add(word)
         yield at
-
-
-def _free_index(code: Code, row: Instruction, at: int) -> bool:
-    """Whether an index of an access chain may be another one: it is no member of a struct."""
-    inside = code.types.pointee(code.type_of(row.args[2]))
-    for index in row.args[3:at]:
-        holder = code.rows[inside]
-        inside = holder.args[1 + int(code.number(index) or 0) if holder.op == Op.TYPE_STRUCT else 1]
-    return code.rows[inside].op != Op.TYPE_STRUCT
 
 
 def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -> Iterator[Draft]:
@@ -69,6 +60,9 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
     if number is not None:
         for value, rank in _numbers(code, old, number):
             yield _put(code, value, old, rank, at, value)
+    elif row.op == Op.PHI and code.kind(type_id) != Op.TYPE_BOOL:  # what goes on was to begin anew
+        zero = code.constant(type_id, 0)
+        yield _put(code, zero, old, 3, at, zero)
     elif row.result and row.type == type_id and row.op in kinds.SKIPPED:
         yield Draft(f"{operation(code, row)} left out", 2, copy(at))
     for value in code.spec_constants.get(type_id, ()):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import combinations, pairwise
 
 from refsim.modules.repair import kinds
 from refsim.modules.repair.code import CHAINS, Code, Site
-from refsim.modules.repair.draft import Change, Draft, Make, exchange, instead, operation, place, word
+from refsim.modules.repair.draft import Change, Draft, Make, called, exchange, instead, operation, place, word
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.opcodes import GRAMMAR, Op
 
 
-def drafts(code: Code, row: Instruction) -> Iterator[Draft]:
+def drafts(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
     yield from _opcodes(code, row)
-    yield from _templates(code, row)
+    yield from _templates(code, site, row)
     yield from _exchanges(code, row)
     yield from _conditions(code, row)
     yield from _literals(code, row)
@@ -54,12 +55,14 @@ def _opcodes(code: Code, row: Instruction) -> Iterator[Draft]:
             yield Draft(said, 0, word(3, number))
 
 
+#: How deep the factors of a sum are looked for.
+DEEP = 3
 #: (Product, sum) of each kind of numbers, and the numbers of GLSL's fma, floor, round and roundEven.
 _RINGS = {Op.TYPE_INT: (Op.IMUL, Op.IADD), Op.TYPE_FLOAT: (133, 129)}
 _FMA, _FLOOR, _ROUNDS = 50, 8, (1, 2)
 
 
-def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
+def _templates(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
     """Two operations for one or two others: rounding written as floor(x + 0.5), and where the parentheses stand."""
     kind = code.kind(row.type) if row.result and row.type in code.rows else -1
     times, plus = _RINGS.get(kind, (0, 0))
@@ -103,6 +106,8 @@ def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
         less = Instruction(Op.ISUB, (old.type, -2, -1, code.constant(old.type, 1)))
         return Change(site, (more, less), ((2, -2),))
 
+    if row.op == Op.IADD:
+        yield from _mixed(code, site, row)
     if row.op in (kinds.U_DIV, kinds.S_DIV):
         yield Draft("rounded up: (a + b - 1) / b in place of a / b", 2, rounded_up)
     for turn in (0, 1):
@@ -122,6 +127,49 @@ def _templates(code: Code, row: Instruction) -> Iterator[Draft]:
         yield Draft(f"floor(x + 0.5) in place of {kinds.EXTENDED_SAID[extended]}(x)", 1, floored)
 
 
+def _mixed(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
+    """a * n + b the other way round: b * m + a, where m is a factor there, or something that is compared with."""
+
+    def made(at: int, turn: int, by: tuple[int, ...]) -> Make:
+        def change(site: Site, old: Instruction) -> Change | None:
+            product = code.rows.get(old.args[at])
+            if product is None or product.op != Op.IMUL or not all(code.is_known(m, site) for m in by):
+                return None
+            rows, factor = [], by[0]
+            if len(by) == 2:
+                rows, factor = [Instruction(Op.IMUL, (old.type, -2, *by))], -2
+            rows.append(Instruction(Op.IMUL, (old.type, -1, old.args[5 - at], factor)))
+            last = Instruction(Op.IADD, (old.type, old.result, -1, product.args[turn]))
+            return Change(site, tuple(rows), instead=last)
+
+        return change
+
+    for at in (2, 3):
+        product = code.rows.get(row.args[at])
+        if product is None or product.op != Op.IMUL:
+            continue
+        factors = list(dict.fromkeys(_factors(code, row, row.type, DEEP)))
+        limits = [m for m in code.limits.get(row.type, ()) if code.is_known(m, site)]
+        pairs = ((m, m) for m in factors)
+        several = [*((m,) for m in dict.fromkeys((*factors, *limits))), *pairs, *combinations(factors, 2)]
+        for turn in (2, 3):
+            a, b = product.args[turn], row.args[5 - at]
+            for by in several:
+                if a not in by and b not in by:
+                    names = " * ".join(called(code, value) for value in (b, *by))
+                    yield Draft(f"{names} + {called(code, a)} in place of the sum", 3, made(at, turn, by))
+
+
+def _factors(code: Code, row: Instruction, type_id: int, depth: int) -> Iterator[int]:
+    """The factors of products in a sum."""
+    for value in row.args[2:4]:
+        inner = code.rows.get(value)
+        if inner is not None and inner.op in (Op.IADD, Op.IMUL) and depth:
+            yield from _factors(code, inner, type_id, depth - 1)
+        elif row.op == Op.IMUL and code.type_of(value) == type_id:
+            yield value
+
+
 _PRODUCT = "(a + b) * s in place of a * s + b"
 
 
@@ -132,6 +180,13 @@ def _exchanges(code: Code, row: Instruction) -> Iterator[Draft]:
         yield Draft(said, 1, exchange(2, 3))
     elif row.op == Op.SELECT:
         yield Draft("? and : exchanged", 0, exchange(3, 4))
+    elif row.op in CHAINS:
+        free = [at for at in range(3, len(row.args)) if code.is_free(row, at)]
+        for a, b in pairwise(free):
+            if row.args[a] != row.args[b] and code.type_of(row.args[a]) == code.type_of(row.args[b]):
+                yield Draft(
+                    f"[{called(code, row.args[b])}][{called(code, row.args[a])}] exchanged", 1, exchange(a, b)
+                )
     elif row.op in (Op.COMPOSITE_CONSTRUCT, Op.FUNCTION_CALL, 77, 201, 202, 203, Op.EXT_INST):
         first = kinds.FIRST_VALUE.get(row.op, 2)
         for a in range(first, len(row.args) - 1):

@@ -16,8 +16,7 @@ import numpy as np
 
 from refsim.core.errors import RefsimError
 from refsim.modules.repair.code import CHAINS, MERGES, Code, Leaf, Site
-from refsim.modules.repair.draft import Change
-from refsim.modules.repair.edits import Edit
+from refsim.modules.repair.draft import Change, Edit
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.spirv.emit import Emitter, behind_variables, word_buffer
 from refsim.spirv.instruction import Instruction
@@ -40,6 +39,11 @@ def edited(code: Code, edit: Edit) -> Module:
             site = Site(number, at)
             made += (*before.get(site, ()), at_site.get(site, row))
         body[:] = made
+    if edit.marks:
+        one, other = edit.marks
+        rows = module.sections[Section.ANNOTATION]
+        rows[rows.index(one)] = one.with_args(*one.args[:-1], other.args[-1])
+        rows[rows.index(other)] = other.with_args(*other.args[:-1], one.args[-1])
     return trimmed(code, _pinned(code, module))
 
 

@@ -33,7 +33,8 @@ from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
 from refsim.modules.repair.code import Code, Site
-from refsim.modules.repair.edits import Edit, ordered, parts
+from refsim.modules.repair.draft import Edit
+from refsim.modules.repair.edits import ordered, parts
 from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
@@ -75,12 +76,15 @@ class FoundRepair:
     wrong: Annotated[str | None, "A case that is not; null if all are right."] = None
 
     @property
-    def site(self) -> Site:
-        return self.edit.changes[0].site
+    def site(self) -> Site | None:
+        """The first instruction that is edited; None if declarations are."""
+        return self.edit.changes[0].site if self.edit.changes else None
 
     @property
     def line(self) -> SourceLine | None:
         """The source line; None without debug information. A branch may have none but that of its condition."""
+        if self.site is None:
+            return None
         operands = (
             self.code.made_at[word] for word in self.code.at(self.site).args if word in self.code.made_at
         )
@@ -100,8 +104,8 @@ class FoundRepair:
         return self.edit.said
 
     @property
-    def instruction(self) -> Annotated[str, "The instruction that is edited."]:
-        return self.code.at(self.site).disassembled
+    def instruction(self) -> Annotated[str, "The instruction that is edited; empty if declarations are."]:
+        return "" if self.site is None else self.code.at(self.site).disassembled
 
     @property
     def copies(self) -> Annotated[int, "How many copies of it are edited."]:
@@ -114,13 +118,16 @@ class FoundRepair:
 
     def __str__(self) -> str:
         """One line: where, what in place of what, and how many cases it makes right."""
-        place = self.line or f"{self.module}{SUFFIX}, {self.code.at(self.site).name}"
+        own = "declarations" if self.site is None else self.code.at(self.site).name
+        place = self.line or f"{self.module}{SUFFIX}, {own}"
         if self.wrong is None:
             return f"{place}: {self.change} makes all {counted(self.cases, 'case')} right"
         return f"{place}: {self.change} is right in {counted(self.cases, 'case')}, wrong in {self.wrong}"
 
     def around(self) -> list[str]:
         """The instruction among its neighbours, as a disassembler writes them."""
+        if self.site is None:
+            return []
         function, row = self.site
         body, first = self.code.module.functions[function], max(0, row - AROUND)
         return [
@@ -162,6 +169,11 @@ class RepairSearch:
     unread: Annotated[
         Mapping[str, Sequence[str]], "By module: what it never uses of what its host gives it."
     ] = field(default_factory=dict)
+
+    @property
+    def ended(self) -> bool:
+        """Whether more time would find nothing else: there is a repair, or all was tried."""
+        return bool(self.repairs) or 0 < self.edits == self.tried
 
     def lines(self) -> Iterator[str]:
         """What the search found, line by line."""

@@ -1,0 +1,164 @@
+"""Edits of what a module is given, everywhere at once: two words of a call, bindings or constants exchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations, permutations
+from typing import NamedTuple
+
+from refsim.modules.repair import kinds
+from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.draft import Change, Edit, called
+from refsim.spirv.instruction import Instruction
+from refsim.spirv.module import Section
+from refsim.spirv.opcodes import Decoration, Op
+from refsim.spirv.reflect import interface
+
+#: Members and components of one holder that are taken for one another.
+MOST_ALIKE = 24
+
+
+class _Given(NamedTuple):
+    """A word or several that a call gives: the variable, the members and components on the way, and in words."""
+
+    variable: int
+    path: tuple[int, ...]
+    text: str
+
+
+def edits(code: Code) -> Iterator[Edit]:
+    yield from _declared(code)
+    yield from _digits(code)
+    uses = _uses(code)
+    for alike in _alike(code, uses):
+        for one, other in combinations(alike[:MOST_ALIKE], 2):
+            sites = [*_other(code, uses, one, other), *_other(code, uses, other, one)]
+            if sites and _used(uses, one) and _used(uses, other):
+                yield Edit(f"{one.text} and {other.text} exchanged", 2, tuple(sites))
+        for one, other in permutations(alike[:MOST_ALIKE], 2):
+            if len(sites := _other(code, uses, one, other)) > 1:
+                yield Edit(f"{other.text} in place of {one.text} everywhere", 2, tuple(sites))
+
+
+def _declared(code: Code) -> Iterator[Edit]:
+    """The numbers of two bindings of one kind exchanged, or of two specialization constants of one type."""
+    marks = {
+        (row.args[1], row.args[0]): row
+        for row in code.module.sections[Section.ANNOTATION]
+        if row.op == Op.DECORATE and row.args[1] in (Decoration.SPEC_ID, Decoration.BINDING)
+    }
+    constants = [(row.type, row.result) for row in code.types.module.globals if row.op == Op.SPEC_CONSTANT]
+    bindings = [
+        ((row.kind, row.element, row.nbytes), row.variable) for row in interface(code.types.module).bindings
+    ]
+    for kind, said, rows in (
+        (Decoration.SPEC_ID, "specialization constants", constants), (Decoration.BINDING, "bindings", bindings)
+    ):  # fmt: skip
+        for (like, one), (same, other) in combinations(rows, 2):
+            both = marks.get((kind, one)), marks.get((kind, other))
+            if like == same and both[0] is not None and both[1] is not None:
+                low, high = sorted(row.args[-1] for row in both if row is not None)
+                yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=(both[0], both[1]))
+
+
+def _digits(code: Code) -> Iterator[Edit]:
+    """A number taken apart in the other order: n % p and n / p % q become n / q % p and n % q."""
+    numbers: dict[tuple[int, int], dict[int, list[Site]]] = {}
+    for site, row in code.sites():
+        if row.op in (kinds.U_DIV, kinds.S_DIV, *_RESTS):
+            numbers.setdefault((row.args[2], row.args[3]), {}).setdefault(row.op, []).append(site)
+    for (n, p), sites in numbers.items():
+        for rest, divide in _RESTS.items():
+            if rest not in sites or divide not in sites:
+                continue
+            type_id, both = code.at(sites[rest][0]).type, (*sites[rest], *sites[divide])
+            above = {code.at(site).result for site in sites[divide]}
+            tops = {
+                q: found[rest] for (value, q), found in numbers.items() if value in above and rest in found
+            }
+            for q in dict.fromkeys((*tops, *code.limits.get(type_id, ()))):
+                if q == p or not all(code.is_known(q, site) for site in both):
+                    continue
+                low = Instruction(divide, (type_id, -1, n, q))
+                changes = [_instead(code, site, rest, (-1, p), (low,)) for site in sites[rest]]
+                uppers = tops.get(q) or sites[divide]
+                changes += [_instead(code, site, rest, (n, q)) for site in uppers]
+                said = f"{called(code, n)} taken apart by {called(code, q)} first"
+                yield Edit(said, 2, tuple(changes))
+
+
+#: OpUMod, OpSRem, OpSMod -> the division that goes with it.
+_RESTS = {137: kinds.U_DIV, 138: kinds.S_DIV, 139: kinds.S_DIV}
+
+
+def _instead(
+    code: Code, site: Site, op: int, values: tuple[int, int], rows: tuple[Instruction, ...] = ()
+) -> Change:
+    old = code.at(site)
+    return Change(site, rows, instead=Instruction(op, (old.type, old.result, *values)))
+
+
+#: (Variable, path) -> the instructions that load it, or take it out of what was loaded.
+_Uses = dict[tuple[int, tuple[int, ...]], list[Site]]
+
+
+def _uses(code: Code) -> _Uses:
+    found: _Uses = {}
+    for site, row in code.sites():
+        if row.op in (Op.LOAD, Op.COMPOSITE_EXTRACT) and code.plain(row.type):
+            own = code.origin(row.result)
+            if own is not None:
+                found.setdefault(own, []).append(site)
+    return found
+
+
+def _used(uses: _Uses, given: _Given) -> bool:
+    return any(
+        given.variable == variable and path[: len(given.path)] == given.path for variable, path in uses
+    )
+
+
+def _alike(code: Code, uses: _Uses) -> Iterator[Sequence[_Given]]:
+    """What has one type and one holder, of variables that are used."""
+    held: dict[tuple[int, tuple[int, ...], int], dict[_Given, None]] = {}
+    for leaves in code.leaves.values():
+        for leaf in leaves:
+            if any(leaf.variable == variable for variable, _ in uses):
+                kind = code.types.pointee(code.rows[leaf.variable].type)
+                for depth, at in enumerate(leaf.path):
+                    row = code.rows[kind]
+                    kind = row.args[1 + at] if row.op == Op.TYPE_STRUCT else row.args[1]
+                    own = _Given(leaf.variable, leaf.path[: depth + 1], "")
+                    held.setdefault((leaf.variable, leaf.path[:depth], kind), {})[own] = None
+    for rows in held.values():
+        yield [row._replace(text=_called(code, row)) for row in rows]
+
+
+def _called(code: Code, given: _Given) -> str:
+    """What a call gives, as its source names it."""
+    text, kind = code.types.names.get(given.variable, ""), code.types.pointee(code.rows[given.variable].type)
+    for at in given.path:
+        row = code.rows[kind]
+        if row.op == Op.TYPE_STRUCT:
+            name = code.types.member_names.get((kind, at)) or f"member {at}"
+            text, kind = f"{text}.{name}" if text else name, row.args[1 + at]
+        else:
+            part = f".{'xyzw'[at]}" if row.op == Op.TYPE_VECTOR else f"[{at}]"
+            text, kind = f"{text or f'%{given.variable}'}{part}", row.args[1]
+    return text
+
+
+def _other(code: Code, uses: _Uses, old: _Given, new: _Given) -> list[Change]:
+    """Where one is used, the other in its place."""
+    length, found = len(old.path), []
+    for (variable, path), sites in uses.items():
+        if variable != old.variable or path[:length] != old.path:
+            continue
+        for site in sites:
+            row = code.at(site)
+            leaf = code.leaf_at.get((variable, (*new.path, *path[length:])))
+            if leaf is not None:
+                *rows, last = code.loaded(leaf)
+                load = Instruction(Op.LOAD, (row.type, row.result, last.args[2]))
+                found.append(Change(site, tuple(rows), instead=load))
+    return found
