@@ -77,9 +77,12 @@ from refsim.modules.watch import watch as watch_folder
 )
 @click.option("--images", is_flag=True, help="Keep float tensors in images, for the texture3d variants.")
 @click.option(
-    "--repair", is_flag=True, help="Where a module is wrong, search for the one change that makes it right."
+    "--repair/--no-repair",
+    default=None,
+    help="Search for the one change that makes a wrong module right, whatever the cause, or never. "
+    "[default: where no cause predicts the wrong cases]",
 )
-@search_seconds_option(SECONDS, "With --repair: how long to search.")
+@search_seconds_option(None, f"How long to search for it. [default: 10, with --repair {SECONDS:g}]")
 @click.option(
     "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
 )
@@ -105,8 +108,8 @@ def command(
     sanitize: bool,
     repeats: int,
     images: bool,
-    repair: bool,
-    seconds: float,
+    repair: bool | None,
+    seconds: float | None,
     patch: str | None,
     verbose: bool,
     release: str | None,
@@ -133,11 +136,10 @@ def command(
     again += ["--runtime", release] if release is not None else []
     again += [] if profile is None else ["--profile", profile.name]
     executor = executors.of(folder, device, variant or "", images)
-    wanted = Repairing(seconds, partial(_keep, patch)) if repair else None
     looked_at = 0 if not sanitize else MOST_SANITIZED if pattern else SANITIZED
     asked = Request(
         folder, operators, count, pattern, profile, device, variant or "", images, looked_at, repeats, behaviour, again,
-        everything=everything, limit=limit, repair=wanted, verbose=verbose, say=meanwhile,
+        everything=everything, limit=limit, repair=_repairing(repair, seconds, patch), verbose=verbose, say=meanwhile,
     )  # fmt: skip
     if watch:
         return watch_folder(partial(opened, asked, executor), asked)
@@ -148,6 +150,14 @@ def command(
             ToldReport(wrong.report, None), html, [*remarks(wrong), *kernel_texts(wrong.kernel), *edits]
         )
     return found
+
+
+def _repairing(repair: bool | None, seconds: float | None, patch: str | None) -> Repairing | None:
+    """The search for a repair that was asked for, or that is made unasked; None for none."""
+    from refsim.bytediff import search  # not at start-up: kernels come with it
+
+    seconds = seconds or (SECONDS if repair else search.allowed())
+    return None if repair is False or not seconds else Repairing(seconds, bool(repair), partial(_keep, patch))
 
 
 def _keep(patch: str | None, spirv: bytes | None) -> None:

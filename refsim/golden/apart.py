@@ -305,6 +305,14 @@ class KernelCauses:
         return f"{self.operator} on {self.executor}" if self.executor else self.operator
 
     @property
+    def told(self) -> bool:
+        """Whether a cause predicts all cases of which one was sought, and was not read off them."""
+        return any(
+            row.exact == row.of and not (row.cause.weak or row.cause.fitted)
+            for row in self.causes[:MOST_CAUSES]
+        )
+
+    @property
     def head(self) -> str:
         """What stands above its table."""
         some = "" if self.sought == self.wrong else f", causes were looked for in {self.sought}"

@@ -62,9 +62,13 @@ Say = Callable[[Iterable[Part]], None]
 
 @dataclass(frozen=True)
 class Repairing:
-    """How long a search for a repair may take, and what keeps the module with the first one, None without."""
+    """How long a search for a repair may take, and what keeps the module with the first one, None without.
+
+    ``always``: search every wrong operator, or only those of which no cause predicts the wrong cases.
+    """
 
     seconds: float = SECONDS
+    always: bool = True
     keep: Callable[[bytes | None], None] = lambda spirv: None
 
 

@@ -28,12 +28,16 @@ def repaired(
 ) -> list[RepairSearch] | None:
     """Search for a repair of each operator that is wrong in some case; the first repair of all is kept.
 
-    None where nobody asked for one.
+    None where none is to be searched for.
     """
-    if (wanted := build.request.repair) is None:
+    wanted = build.request.repair
+    if wanted is None or build.flat:
         return None
-    ran = [one for one in outcome.failed if one.actual is not None]
-    wrong = {one.candidate.op: one.candidate for one in (*ran, *(row.tried for row in outcome.wrong))}
+    ran = [one for one in outcome.failed if one.actual is not None] if wanted.always else []
+    asked = [row.tried for row in outcome.wrong if wanted.always or not row.kernel.told]
+    wrong = {one.candidate.op: one.candidate for one in (*ran, *asked)}
+    if not wrong and not wanted.always:
+        return None
     causes = {
         row.tried.candidate.op: [cause.name for cause in row.report.causes if not cause.weak]
         for row in outcome.wrong

@@ -148,7 +148,9 @@ class CheckedFolder(Result):
     unknown: Annotated[Sequence[UnknownModule], "Modules that no operator has."]
     found: Annotated[FolderVerdict, FLAT]
     repair: Annotated[
-        Sequence[RepairSearch] | None, "With --repair: a search for each operator that is wrong; else null."
+        Sequence[RepairSearch] | None,
+        "A search for each wrong operator of which no cause predicts the wrong cases, or with --repair each wrong one; "
+        "else null.",
     ]
     variants: Annotated[Sequence[FolderVerdict], "Further runs with other variants. None with --watch."] = ()
     everything: bool = False
@@ -177,8 +179,7 @@ class CheckedFolder(Result):
         yield from self.found.text(self.everything)
         for one in self.repair or ():
             yield from one.lines()
-        if self.repair is None:
-            yield from repairable(self.found)
+        yield from repairable(self.found, [one.operator for one in self.repair or () if one.ended])
         for verdict in self.variants:
             yield ""
             yield f"the same with {verdict.executor}"
@@ -332,11 +333,14 @@ def again(build: Build, tried: Tried) -> str:
     return shlex.join([*words, *build.options, *more])
 
 
-def repairable(found: FolderVerdict) -> Text:
+def repairable(found: FolderVerdict, searched: Collection[str]) -> Text:
     """The command that searches each wrong module for the change that makes it right, if it is one of SPIR-V."""
     build = found.build
     operators = dict.fromkeys(wrong.tried.candidate.op for wrong in found.outcome.wrong)
-    for op in operators if build.folder.kind is SPIRV else ():
+    asked = build.request.repair is not None and build.request.repair.always
+    for op in operators if build.folder.kind is SPIRV and not asked else ():
+        if op in searched:
+            continue
         words = shlex.join(["refsim", "shaders", build.path, op, "--repair", *build.options])
         yield Command(f"search {op} for the change that makes it right: {words}")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from modules import build, example, own
+from modules.bugs import BUGS
 from modules.build import put
 from modules.example import BINARY
 from modules.hidden import HIDDEN
@@ -317,6 +318,21 @@ def test_a_write_outside_names_the_invocation(folder: Path, tmp_path: Path, refs
 
 
 REPAIRABLE = example.EXAMPLES["repairable"]
+
+
+@pytest.mark.long
+@needs_tools
+def test_a_module_whose_bug_no_cause_explains_is_repaired_unasked(
+    folder: Path, refsim, tmp_path: Path
+) -> None:
+    bug = next(bug for bug in BUGS if bug.id == "clone-layouts-exchanged")
+    (folder / f"{bug.module}.spv").write_bytes(bug.compiled(tmp_path))
+    command = f"shaders {folder} {bug.op} --count 8"
+    repaired, never = (refsim(f"{command} {option}").out for option in ("--seconds 60", "--no-repair"))
+    said = f"repair: {bug.module}.spv, declarations: specialization constants 3 and 4 exchanged makes all "
+    offered = f"refsim shaders {folder} {bug.op} --repair"
+    assert said in repaired and offered not in repaired
+    assert "repair: " not in never and offered in never
 
 
 @pytest.mark.long

@@ -111,13 +111,13 @@ runtime_option = click.option(
 )
 
 
-def search_seconds_option(default: float, text: str = "How long to search.") -> Callable[[F], F]:
+def search_seconds_option(default: float | None, text: str = "How long to search.") -> Callable[[F], F]:
     """The option --seconds, which limits a search."""
     return click.option(
         "--seconds",
         type=click.FloatRange(1, 86_400),
         default=default,
-        show_default=True,
+        show_default=default is not None,
         metavar="SECONDS",
         help=text,
     )
