@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from modules import build, example
+from modules.test_modules_build import needs_tools
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
 from refsim.modules.repair.schema import MOST_WORDS, Given, Schema, bound, edited, selectable
@@ -249,7 +250,11 @@ def test_templates_undo_each_other(name: str, there: str, back: str) -> None:
         ("q8ta_conv2d_pw_float", r"\[%\d+\]\[%\d+\] exchanged"),
         ("q8ta_conv2d_dw_float", r"%\d+\.x and %\d+\.y exchanged"),
         ("q8ta_im2col", r"%\d+ taken apart by %\d+ first"),
+        ("q8ta_im2col", r".+ taken apart by 0\.0\[\d\]\.[xyzw] first"),
         ("q8ta_conv2d_float", r".+ in place of the sum"),
+        ("q8ta_pixel_shuffle", r"0, 8, 16, 24 by turns in place of .+"),
+        ("q8ta_clone", r"%\d+ in place of %\d+"),
+        ("q8ta_add_buffer", r'"& 255" behind it'),
         ("q8ta_im2col", r".+ in place of .+ everywhere"),
     ],
 )
@@ -263,9 +268,38 @@ def test_what_is_exchanged_or_put_together_otherwise_is_valid(name: str, said: s
         assert tool() is None or refused(module.to_bytes()) is None, edit.said
 
 
+MATRIX = """#version 450
+layout(local_size_x = 4) in;
+layout(set = 0, binding = 0) buffer Out { float out_words[]; };
+layout(set = 0, binding = 1) readonly buffer In { float in_words[]; };
+void main() {
+    const uint i = gl_GlobalInvocationID.x;
+    mat4 held;
+    for (uint k = 0u; k < 4u; k++) {
+        held[k] = vec4(in_words[4u * i + k]);
+    }
+    const mat4 other = held * in_words[i];
+    out_words[i] = held[i % 4u][i / 4u % 4u] + other[1][2];
+}
+"""
+
+
+@needs_tools
+@pytest.mark.parametrize("options", [build.RELEASE, build.DEBUG])
+def test_the_columns_of_a_matrix_are_edited_like_components(options: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "matrix.comp").write_text(MATRIX)
+    code = Code(Module.parse(build.compiled(build.Module("m", "matrix"), tmp_path, options, tmp_path), "m"))
+    every = [edit for edit in edits(code) if selectable(code, edit)]
+    found = [edit for edit in every if edit.said.startswith("component ")]
+    assert found or options == build.DEBUG
+    module = Schema(code, (found or every)[:BATCH], Given(code, NOTHING), BINDING, 1000).module
+    assert tool() is None or refused(module.to_bytes()) is None
+
+
 @pytest.mark.long
-def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None:
-    code = Code(_module(build.BINARIES.parents[2] / "shaders" / "spirv" / "q8ta_clone.spv"))
+@pytest.mark.parametrize("name", ["q8ta_clone", "q8ta_linear"])
+def test_a_computed_specialization_constant_is_edited_where_it_is_used(name: str) -> None:
+    code = Code(_module(build.BINARIES.parents[2] / "shaders" / "spirv" / f"{name}.spv"))
     computed = {row.result for row in code.module.globals if row.op == SPEC_CONSTANT_OP}
     some = [
         edit
@@ -274,7 +308,10 @@ def test_a_computed_specialization_constant_is_edited_where_it_is_used() -> None
         and all({code.at(one.site).args[at] for at, _ in one.places} & computed for one in edit.changes)
         and all(one.rows for one in edit.changes)
     ]
-    assert {"==", "!="} & {edit.said.split('"')[1] for edit in some if '"' in edit.said}
+    if name == "q8ta_clone":
+        assert {"==", "!="} & {edit.said.split('"')[1] for edit in some if '"' in edit.said}
+    else:  # computed from what is computed
+        assert max(len(edit.changes[0].rows) for edit in some) > 1
     for edit in some[:: max(1, len(some) // 8)]:
         assert tool() is None or refused(edited(code, edit).to_bytes()) is None, edit.said
 

@@ -314,6 +314,16 @@ class Code:
                     found.setdefault(self.type_of(value), {})[value] = None
         return {type_id: list(values) for type_id, values in found.items()}
 
+    @cached_property
+    def indices(self) -> dict[tuple[int, int], list[int]]:
+        """(Type of a pointer, operand) -> what is computed and stands there in access chains."""
+        found: dict[tuple[int, int], dict[int, None]] = {}
+        for _, row in self.sites():
+            for at in range(3, len(row.args)) if row.op in CHAINS else ():
+                if self.number(row.args[at]) is None:
+                    found.setdefault((self.type_of(row.args[2]), at), {})[row.args[at]] = None
+        return {key: list(values) for key, values in found.items()}
+
     def is_known(self, value: int, site: Site) -> bool:
         """Whether a value is known at an instruction, however far above it is made."""
         made = self.made_at.get(value)

@@ -36,7 +36,7 @@ def parts(code: Code) -> Iterator[list[Edit]]:
         for group, later in groups:
             first = group[0]
             own = range(ranks.start - later, ranks.stop - later)
-            for draft in _drafts(code, first, code.at(first), len(group) > 1, own):
+            for draft in _drafts(code, first, code.at(first), group, own):
                 if draft.rank in own:
                     made = [draft.make(site, code.at(site)) for site in group]
                     changes = tuple(one for one in made if one is not None)
@@ -66,9 +66,40 @@ def _computed(code: Code) -> Iterator[Edit]:
             for value in (code.constant(kind, 0), code.constant(kind, 1), *code.spec_constants.get(kind, ())):
                 new = old.with_args(*old.args[:at], value, *old.args[at + 1 :])
                 others.append((in_place(code, value, old.args[at]), new))
-        for said, new in others if uses else ():
-            made = (Change(site, (new,), tuple((at, -1) for at in places)) for site, places in uses)
+        changed: list[tuple[str, tuple[Instruction, ...]]] = [(said, (new,)) for said, new in others]
+        changed += _otherwise_computed(code, row.result)
+        for said, rows in changed if uses else ():
+            made = (Change(site, rows, tuple((at, -1) for at in places)) for site, places in uses)
             yield Edit(said, 1, tuple(made))
+
+
+def _otherwise_computed(code: Code, value: int) -> Iterator[tuple[str, tuple[Instruction, ...]]]:
+    """(In words, what makes it as -1): a computed constant, made of another specialization constant."""
+    tree = list(_tree(code, value))
+    read = {word for row in tree for word in row.args[3:] if code.rows[word].op == Op.SPEC_CONSTANT}
+    for old in sorted(read):
+        for new in code.spec_constants.get(code.type_of(old), ()):
+            if new != old:
+                ids = {row.result: at - len(tree) for at, row in enumerate(tree)} | {old: new}
+                rows = (
+                    Instruction(
+                        row.args[2], (row.type, ids[row.result], *(ids.get(one, one) for one in row.args[3:]))
+                    )
+                    for row in tree
+                )
+                yield in_place(code, new, old), tuple(rows)
+
+
+def _tree(code: Code, value: int) -> Iterator[Instruction]:
+    """The instructions that compute a constant from others, each once, those that it works on first."""
+    row, seen = code.rows[value], set[int]()
+    for word in row.args[3:]:
+        if code.rows[word].op == SPEC_CONSTANT_OP:
+            for inner in _tree(code, word):
+                if inner.result not in seen:
+                    seen.add(inner.result)
+                    yield inner
+    yield row
 
 
 def _inlined(code: Code) -> Iterator[Edit]:
@@ -141,13 +172,15 @@ def _shape(code: Code, row: Instruction, depth: int) -> tuple[object, ...]:
     return tuple(parts)
 
 
-def _drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Container[int]) -> Iterator[Draft]:
+def _drafts(
+    code: Code, site: Site, row: Instruction, group: Sequence[Site], ranks: Container[int]
+) -> Iterator[Draft]:
     """The edits of an instruction; of the many that put a word in a place where none was, those of these ranks."""
     if row.op == Op.LOAD:
         yield from operands.loads(code, site, row)
     else:
         yield from operations.drafts(code, site, row)
-        yield from operands.drafts(code, site, row, copies, ranks)
+        yield from operands.drafts(code, site, row, group, ranks)
 
 
 #: How many ranks earlier an edit is tried that fits the named cause.

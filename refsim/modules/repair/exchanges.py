@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
@@ -28,8 +28,8 @@ class _Given(NamedTuple):
 
 def edits(code: Code) -> Iterator[Edit]:
     yield from _declared(code)
-    yield from _digits(code)
     uses = _uses(code)
+    yield from _digits(code, {variable for variable, _ in uses})
     for alike in _alike(code, uses):
         for one, other in combinations(alike[:MOST_ALIKE], 2):
             sites = [*_other(code, uses, one, other), *_other(code, uses, other, one)]
@@ -61,8 +61,11 @@ def _declared(code: Code) -> Iterator[Edit]:
                 yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=(both[0], both[1]))
 
 
-def _digits(code: Code) -> Iterator[Edit]:
-    """A number taken apart in the other order: n % p and n / p % q become n / q % p and n % q."""
+def _digits(code: Code, used: Container[int]) -> Iterator[Edit]:
+    """A number taken apart in the other order: n % p and n / p % q become n / q % p and n % q.
+
+    By q, which is a divisor there, something that is compared with, or a word of one of the ``used`` variables.
+    """
     numbers: dict[tuple[int, int], dict[int, list[Site]]] = {}
     for site, row in code.sites():
         if row.op in (kinds.U_DIV, kinds.S_DIV, *_RESTS):
@@ -76,15 +79,17 @@ def _digits(code: Code) -> Iterator[Edit]:
             tops = {
                 q: found[rest] for (value, q), found in numbers.items() if value in above and rest in found
             }
-            for q in dict.fromkeys((*tops, *code.limits.get(type_id, ()))):
-                if q == p or not all(code.is_known(q, site) for site in both):
+            limits = (*tops, *code.limits.get(type_id, ()))
+            known = [q for q in dict.fromkeys(limits) if all(code.is_known(q, at) for at in both)]
+            for q in (*known, *code.leaves.get(type_id, ())):
+                rows, by = ((), q) if isinstance(q, int) else (code.loaded(q), -1)
+                if by == p or (not isinstance(q, int) and q.variable not in used):
                     continue
-                low = Instruction(divide, (type_id, -1, n, q))
-                changes = [_instead(code, site, rest, (-1, p), (low,)) for site in sites[rest]]
-                uppers = tops.get(q) or sites[divide]
-                changes += [_instead(code, site, rest, (n, q)) for site in uppers]
-                said = f"{called(code, n)} taken apart by {called(code, q)} first"
-                yield Edit(said, 2, tuple(changes))
+                low = Instruction(divide, (type_id, -3, n, by))
+                changes = [_instead(code, at, rest, (-3, p), (*rows, low)) for at in sites[rest]]
+                changes += [_instead(code, at, rest, (n, by), rows) for at in tops.get(by) or sites[divide]]
+                text = called(code, q) if isinstance(q, int) else q.text
+                yield Edit(f"{called(code, n)} taken apart by {text} first", 2, tuple(changes))
 
 
 #: OpUMod, OpSRem, OpSMod -> the division that goes with it.

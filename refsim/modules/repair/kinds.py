@@ -63,6 +63,8 @@ EXTENDED = {
 }
 S_CLAMP, F_MAX, S_MAX, ROUND_EVEN = 45, 40, 42, 2
 S_DIV, U_DIV = 135, 134
+#: Opcodes that take a lane, or the first bit of one: shifts, bit fields, indices.
+LANES = frozenset((194, 195, 196, 201, 202, 203, 77, 78, Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN))
 #: Opcodes that take and give unsigned numbers alone.
 UNSIGNED = frozenset((134, 137))
 

@@ -24,10 +24,16 @@ FUNCTION = 7
 _TEXELS = (Op.IMAGE_FETCH, Op.IMAGE_READ, Op.IMAGE_WRITE)
 
 
-def drafts(code: Code, site: Site, row: Instruction, copies: bool, ranks: Container[int]) -> Iterator[Draft]:
+def drafts(
+    code: Code, site: Site, row: Instruction, group: Sequence[Site], ranks: Container[int]
+) -> Iterator[Draft]:
+    """``group``: the copies of the instruction, itself among them."""
     yield from _bases(code, site, row)
     for at in value_places(code, row):
-        yield from _operands(code, site, row, at, copies)
+        yield from _operands(code, site, row, at)
+        yield from _nearest(code, site, row, at, len(group) > 1)
+        yield from _counted(code, row, at, group)
+        yield from _indices(code, site, row, at)
         yield from _forgotten(code, site, row, at)
         if COMPUTED in ranks:
             yield from _given(code, row, at)
@@ -52,7 +58,7 @@ def value_places(code: Code, row: Instruction) -> Iterator[int]:
         yield at
 
 
-def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -> Iterator[Draft]:
+def _operands(code: Code, site: Site, row: Instruction, at: int) -> Iterator[Draft]:
     """Other values in the place of an operand."""
     old, type_id = row.args[at], code.type_of(row.args[at])
     number = code.number(old)
@@ -70,10 +76,51 @@ def _operands(code: Code, site: Site, row: Instruction, at: int, copies: bool) -
             yield _put(code, value, old, 1 if spec else 6, at, value)
     if number is not None or code.origin(old) is not None:
         yield from _other_leaves(code, row, at)
-    if not copies and row.op != Op.PHI:
-        for value in code.before(site, type_id, NEAREST):
-            if value != old:
-                yield _put(code, value, old, 3 if number is None else 6, at)
+
+
+def _nearest(code: Code, site: Site, row: Instruction, at: int, copies: bool) -> Iterator[Draft]:
+    """A value of the type that is made shortly before; at each copy the one as far away."""
+    old, type_id = row.args[at], code.type_of(row.args[at])
+    if row.op == Op.PHI:
+        return
+    for number, value in enumerate(code.before(site, type_id, NEAREST)):
+
+        def made(site: Site, other: Instruction, number: int = number) -> Change | None:
+            values = code.before(site, type_id, NEAREST)
+            if number >= len(values) or values[number] == other.args[at]:
+                return None
+            return Change(site, (), ((at, values[number]),))
+
+        if value != old:
+            yield Draft(in_place(code, value, old), (3 if code.number(old) is None else 6) + copies, made)
+
+
+def _counted(code: Code, row: Instruction, at: int, group: Sequence[Site]) -> Iterator[Draft]:
+    """The copies of a loop over four lanes counted: lane 0, 1, 2, 3, or its first bit."""
+    type_id = code.type_of(row.args[at])
+    if len(group) % 4 or row.op not in kinds.LANES or code.size(type_id) > 1:
+        return
+    order = {site: number % 4 for number, site in enumerate(group)}
+    for step, said in ((1, "0, 1, 2, 3"), (8, "0, 8, 16, 24")):
+
+        def made(site: Site, old: Instruction, step: int = step) -> Change:
+            return Change(site, (), ((at, code.constant(type_id, step * order[site])),))
+
+        yield Draft(f"{said} by turns in place of {called(code, row.args[at])}", 3, made)
+
+
+def _indices(code: Code, site: Site, row: Instruction, at: int) -> Iterator[Draft]:
+    """An index that the same array, or another one of its type, has elsewhere."""
+    if row.op not in CHAINS:
+        return
+    old = row.args[at]
+    for value in code.indices.get((code.type_of(row.args[2]), at), ()):
+        if value != old and code.type_of(value) == code.type_of(old) and code.is_known(value, site):
+
+            def made(site: Site, old: Instruction, value: int = value) -> Change | None:
+                return Change(site, (), ((at, value),)) if code.is_known(value, site) else None
+
+            yield Draft(in_place(code, value, old), 2, made)
 
 
 def _forgotten(code: Code, site: Site, row: Instruction, at: int) -> Iterator[Draft]:

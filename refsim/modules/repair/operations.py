@@ -246,7 +246,8 @@ def _extracts(code: Code, row: Instruction) -> Iterator[Draft]:
         if holder.op == Op.TYPE_STRUCT:
             same = [i for i, member in enumerate(holder.args[1:]) if member == chain[at + 1]]
         else:
-            size = holder.args[2] if holder.op == Op.TYPE_VECTOR else code.types.length(holder.args[2])
+            fixed = holder.op in (Op.TYPE_VECTOR, Op.TYPE_MATRIX)
+            size = holder.args[2] if fixed else code.types.length(holder.args[2])
             same = list(range(min(size, 8)))
         for other in same:
             if other != index:
@@ -262,8 +263,9 @@ def _additions(code: Code, row: Instruction) -> Iterator[Draft]:
     kind = code.kind(row.type) if row.type in code.rows else -1
     if not code.plain(row.type) or kind == Op.TYPE_BOOL:
         return
-    near = 2 if row.op in (109, 110, Op.EXT_INST) else 5
+    near = 2 if row.op in (109, 110, 194, 195, Op.EXT_INST, Op.COMPOSITE_EXTRACT) else 5
     if kind == Op.TYPE_INT:
+        yield _behind('"& 255" behind it', near, 199, code.constant(row.type, 255))
         one, eight = code.constant(row.type, 1), code.constant(row.type, 128)
         for op, value, said in (
             (128, one, "+ 1"),

@@ -389,7 +389,7 @@ def _chain(code: Emitter, types: Types, kinds: dict[int, int], row: Instruction)
         instead = code.work.constant(kind, 0)
         if holder.op == Op.TYPE_ARRAY:
             length = holder.args[2]
-        elif holder.op == Op.TYPE_VECTOR:
+        elif holder.op in (Op.TYPE_VECTOR, Op.TYPE_MATRIX):
             length = code.number(holder.args[2])
         elif holder.op == Op.TYPE_RUNTIME_ARRAY and at == 4:  # the last member of a block
             length = code.emit(Op.ARRAY_LENGTH, code.word, base, types.row(args[3]).args[2])
