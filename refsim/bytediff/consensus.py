@@ -122,6 +122,7 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
         for cause in one.causes:
             named.setdefault(cause.name, []).append(cause)
     order = {name: place for place, name in enumerate(named)}
+    named = {name: _one_edit(causes) for name, causes in named.items()}
 
     def rank(row: Agreed) -> tuple[float, ...]:
         causes = named[row.name]
@@ -139,6 +140,33 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
     return sorted((Agreed.from_causes(causes, len(found)) for causes in named.values()), key=rank)
 
 
+def _one_edit(causes: list[Cause]) -> list[Cause]:
+    """The causes of one name, by the edit that gives most of the buffers, where several give the same bytes."""
+    sets = [_edits(cause) for cause in causes]
+    counts = Counter(key for found in sets for key in found)
+    best = max(counts, key=lambda key: counts[key], default=None)  # of equal ones the first
+    return [
+        cause if best not in found else _retold(cause, found[best])
+        for cause, found in zip(causes, sets, strict=True)
+    ]
+
+
+def _edits(cause: Cause) -> dict[tuple[str, str, str], Place]:
+    """The edits of a kernel that predict a buffer exactly, as one cause."""
+    own = cause.place
+    if own is None or not cause.exact or cause.where or own.edit != cause.detail:
+        return {}
+    return {place.key: place for place in (own, *own.alike)}
+
+
+def _retold(cause: Cause, place: Place) -> Cause:
+    """A cause by another edit that gives the same bytes."""
+    own = cause.place
+    if own is None or own.key == place.key:
+        return cause
+    return replace(cause, detail=place.edit, place=own.instead(place))
+
+
 def _exact(causes: Sequence[Cause]) -> Counter[str]:
     """How many buffers each edit of a cause predicts exactly, of those in which enough differs."""
     return Counter(
@@ -149,7 +177,14 @@ def _exact(causes: Sequence[Cause]) -> Counter[str]:
 
 
 def reordered(report: Report, found: Sequence[Agreed]) -> Report:
-    """The report with its causes in the order in which they explain all buffers."""
+    """The report with its causes in the order in which they explain all buffers, by the edits that explain most."""
     places = {row.name: place for place, row in enumerate(found)}
-    causes = sorted(report.causes, key=lambda cause: places.get(cause.name, len(places)))
+    edits = {row.name: row.place.key for row in found if row.place is not None}
+    told = [
+        _retold(cause, _edits(cause).get(edits.get(cause.name, ("", "", "")), cause.place))
+        if cause.place
+        else cause
+        for cause in report.causes
+    ]
+    causes = sorted(told, key=lambda cause: places.get(cause.name, len(places)))
     return replace(report, causes=tuple(causes))

@@ -140,7 +140,12 @@ def exact_edits(found: Iterable[Told]) -> list[str]:
     """The words of edits that predict one of these buffers exactly: other buffers of the kernel may be due to them."""
     every = (cause for one in found for cause in one.causes if cause.exact)
     free = (cause for cause in every if not (cause.fitted or cause.where or cause.observed))
-    words = ((cause.detail, cause.detail if cause.place is None else cause.place.edit) for cause in free)
+    words = (
+        (cause.detail, *(place.edit for place in (cause.place, *cause.place.alike)))
+        if cause.place is not None
+        else (cause.detail,)
+        for cause in free
+    )
     return list(dict.fromkeys(chain.from_iterable(words)))
 
 

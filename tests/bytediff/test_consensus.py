@@ -52,6 +52,21 @@ def test_one_edit_for_all_buffers_comes_before_another_edit_in_each() -> None:
     assert [(row.name, row.exact, len(row.forms)) for row in found] == [("all", 3, 1), ("one", 3, 3)]
 
 
+def test_of_edits_with_the_same_bytes_the_one_is_told_that_gives_most_buffers() -> None:
+    low, high, one, two = (Place("kernel", "kernel.py", line, f"{line} for 0") for line in (1, 2, 3, 4))
+
+    def cause(first: Place, *alike: Place) -> Cause:
+        others = tuple(f"{each.edit} ({each})" for each in alike)
+        place = replace(first, alike=alike, others=others)
+        return Cause("address", place.edit, explained=9, differing=9, contradicted=0, place=place)
+
+    reports = [Named([cause(low, high, one)]), Named([cause(two, high)]), Named([cause(high)])]
+    (row,) = agreed(reports)
+    assert (row.detail, row.exact, len(row.forms)) == (high.edit, 3, 1)
+    assert row.place is not None and row.place.key == high.key
+    assert row.place.others == ("1 for 0 (kernel.py:1)", "3 for 0 (kernel.py:3)")
+
+
 def test_a_cause_of_less_than_half_of_the_buffers_is_weak() -> None:
     cause = Cause("one", "", explained=9, differing=9, contradicted=0)
     part = replace(cause, explained=8)

@@ -63,20 +63,23 @@ VAGUE = ("another operation", "address", "wrong count", "window of another size"
 class Found:
     """An edit that gives the buffer or a part of it: its class, its prediction, and its place if a kernel has it.
 
-    ``others`` are the places of edits that give the same bytes, those of this class first.
+    ``others`` are the places of edits that give the same bytes, those of this class first: so many are ``alike``.
     """
 
     name: str
     prediction: Prediction
     own: Place | None
     others: tuple[Place, ...] = ()
+    alike: int = 0
 
     @property
     def place(self) -> Place | None:
         """The first place that gives the bytes, which names the others; None if no line of a kernel does."""
         places = [place for place in (self.own, *self.others) if place is not None]
         others = tuple(f"{place.edit} ({place})" for place in places[1:])
-        return replace(places[0], others=others) if places else None
+        if not places:
+            return None
+        return replace(places[0], others=others, alike=self.others[: self.alike])
 
 
 def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[str] = ()) -> Iterator[Found]:
@@ -91,7 +94,7 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
         likely = [words.removeprefix(RIGHT) for words in like]
         search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, likely))
         if itself := search.itself:
-            search = EditSearch(ev.turned, seconds, known, search.like)
+            search = EditSearch(ev.turned, seconds, like=search.like, lacking=True)
         survivors = list(search.survivors())
     counted = compared(ev)
     groups: dict[tuple[bytes, str], list[Found]] = {}
@@ -111,9 +114,9 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
     for (told, _), rows in groups.items():
         lines.setdefault(told, []).extend(row.own for row in rows if row.own is not None)
     for (told, _), (first, *rest) in sorted(groups.items(), key=lambda group: _order(group[0][1])):
-        others = [each.own for each in rest if each.own is not None]
-        others += [place for place in lines[told] if place not in (first.own, *others)]
-        yield replace(first, others=tuple(others))
+        alike = [each.own for each in rest if each.own is not None]
+        others = [*alike, *(place for place in lines[told] if place not in (first.own, *alike))]
+        yield replace(first, others=tuple(others), alike=len(alike))
 
 
 def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:

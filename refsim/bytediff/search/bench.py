@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,7 @@ class Step:
     call: Call
     inputs: tuple[str, ...]
     output: str
+    lacking: bool = False
 
     def __post_init__(self) -> None:
         self.launch: Launch = self.call.dispatches()[0].launch
@@ -61,7 +62,8 @@ class Step:
     @property
     def schema(self) -> KernelSchema:
         rule = self.call.target.rule
-        return schema_of(self.launch.shader, rule, 0.0 if rule is None else self.call.params.out_scale)
+        out_scale = 0.0 if rule is None else self.call.params.out_scale
+        return schema_of(self.launch.shader, rule, out_scale, self.lacking)
 
     def reached(self, device: DeviceEdit | None) -> Triple:
         """How many work items there are as (z, y, x), the order in which kernels count."""
@@ -116,15 +118,19 @@ class Produced(list[Any]):
 
 @dataclass
 class Bench:
-    """A call with its input words, so many ``guards`` around each; ``steps`` in order, the last writes the output."""
+    """A call with its input words, so many ``guards`` around each; ``steps`` in order, the last writes the output.
+
+    ``lacking``: the kernels are wrong, and their edits are what may make them right.
+    """
 
     call: Call
     inputs: Mapping[str, np.ndarray]
     guards: int = 0
+    lacking: bool = False
     steps: list[Step] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.steps = list(steps_of(self.call))
+        self.steps = [replace(step, lacking=self.lacking) for step in steps_of(self.call)]
         self.arrays: dict[str, np.ndarray] = dict(self.inputs)
         for step in self.steps:
             for name, arg in zip(step.inputs, _read(step.call), strict=True):

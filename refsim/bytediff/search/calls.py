@@ -169,7 +169,7 @@ def _other_lane(lane: ast.expr, by: int) -> ast.expr:
 
 
 def _ranges(node: ast.Call) -> Iterator[Alternative]:
-    """A loop that is a step short or long, that begins a step late, or that leaves out what fills no vector."""
+    """A loop a step short or long, begun a step late, of its last step alone, or without what fills no vector."""
     *first, last = node.args[:2]
     begin: ast.expr = first[0] if first else ast.Constant(0)
     one = ast.Constant(1)
@@ -189,6 +189,8 @@ def _ranges(node: ast.Call) -> Iterator[Alternative]:
             )
             end = ast.BinOp(begin, ast.Add(), whole) if first else whole
             yield Alternative(ast.Call(node.func, [*first, end], []), "loop")
+        turn = ast.Call(node.func, [ast.BinOp(last, ast.Sub(), one), last], [])
+        yield Alternative(turn, "last turn")
         backwards = ast.Call(
             node.func, [ast.BinOp(last, ast.Sub(), one), ast.BinOp(begin, ast.Sub(), one)], []
         )

@@ -188,7 +188,7 @@ def kind(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Attribute = site.node
     if ast.unparse(node) == "np.float32":
         yield Alternative(ast.parse("np.float64", mode="eval").body, "type")
-    if isinstance(node.value, ast.Name) and node.value.id in _set_before(site.tree, node.value):
+    if isinstance(node.value, ast.Name) and node.value.id in set_before(site.tree, node.value):
         asked = [each for each in ast.walk(site.tree) if isinstance(each, ast.Attribute)]
         base = ast.unparse(node.value)
         others = dict.fromkeys(each.attr for each in asked if ast.unparse(each.value) == base)
@@ -254,12 +254,12 @@ def local(site: KernelSite) -> Iterator[Alternative]:
     for value in _values(site.tree, node.id):
         if (source := _padded(value)) is not None:
             yield Alternative(source, "operand", 2)
-    found = [other for other in _set_before(site.tree, node) if similar(node.id, other)]
+    found = [other for other in set_before(site.tree, node) if similar(node.id, other)]
     for other in found[-MOST_NAMES:]:
         yield Alternative(ast.Name(other, ast.Load()), "name")
 
 
-def _set_before(tree: ast.FunctionDef, node: ast.Name) -> list[str]:
+def set_before(tree: ast.FunctionDef, node: ast.expr) -> list[str]:
     """Arguments, and variables that are set on a line before."""
     names = [argument.arg for argument in tree.args.args]
     names += [other.id for other in _set(tree) if other.lineno <= node.lineno]

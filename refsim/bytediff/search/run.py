@@ -58,7 +58,7 @@ _ORDER = (
     "total", "short", "digits", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
     "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged",
     "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
-    "carry", "scaled bias", "squared", "kept", "parentheses", "statement",
+    "carry", "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",
 )  # fmt: skip
 
 
@@ -93,13 +93,14 @@ class EditSearch:
 
     Edits fit all witnesses (``whole``), those that wrote wrong words (``inside``), some of these (``parts``, with how
     many), or they write elsewhere (``moved``, with how often that may be so). Where the cause is ``known``, the search
-    is for its line. What ``like`` gives is tried first.
+    is for its line. What ``like`` gives is tried first. ``lacking``: the kernel is wrong as it is.
     """
 
     ev: Evidence
     seconds: float = 10.0
     known: bool = False
     like: Callable[[Bench], Iterable[Candidate]] = lambda bench: ()
+    lacking: bool = False
     whole: list[Candidate] = field(default_factory=list)
     inside: list[Candidate] = field(default_factory=list)
     parts: list[tuple[int, Candidate]] = field(default_factory=list)
@@ -108,7 +109,7 @@ class EditSearch:
 
     def __post_init__(self) -> None:
         words = {name: buffer.words for name, buffer in self.ev.inputs.items()}
-        self.bench = Bench(self.ev.call, words, self.ev.guards)
+        self.bench = Bench(self.ev.call, words, self.ev.guards, self.lacking)
         self.last = len(self.bench.steps) - 1
         self.witnesses = Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
         self.end = time.thread_time() + SLOWER * self.seconds
@@ -395,8 +396,9 @@ class EditSearch:
             wrong = [at for at in witness.words if self.witnesses.wrong_bits[at]]
             corrected = wrong and all(at in held and self.witnesses.corrects(at, held[at]) for at in wrong)
             return Fit.INSIDE if corrected and not elsewhere else open_
+        free = all(self.witnesses.unwritten(at) for at in witness.words if at not in held)
         if elsewhere:
-            return Fit.YES if all(self.witnesses.holds(at, held[at]) for at in elsewhere) else Fit.OPEN
-        return (
-            Fit.YES if all(self.witnesses.unwritten(at) for at in witness.words if at not in held) else open_
-        )
+            return (
+                Fit.YES if free and all(self.witnesses.holds(at, held[at]) for at in elsewhere) else Fit.OPEN
+            )
+        return Fit.YES if free else open_

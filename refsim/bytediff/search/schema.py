@@ -136,13 +136,14 @@ class Entry:
 class KernelSchema:
     """All copies and edits of one kernel, which runs on single numbers, or of a function of the ``host``.
 
-    ``instead``: what stands for functions that the kernel calls.
+    ``instead``: what stands for functions that the kernel calls. ``lacking``: it is wrong, and edits make it right.
     """
 
     def __init__(
-        self, kernel: Any, rows: Any, host: bool = False, instead: Mapping[Any, Any] = MappingProxyType({})
-    ) -> None:
-        self.names, self.host, self.instead = Names(rows), host, instead
+        self, kernel: Any, rows: Any, host: bool = False, instead: Mapping[Any, Any] = MappingProxyType({}),
+        lacking: bool = False,
+    ) -> None:  # fmt: skip
+        self.names, self.host, self.instead, self.lacking = Names(rows), host, instead, lacking
         #: What stands for functions that are not edited.
         self.rest, self.leaves = ("plain", {}) if host else ("kept", LEAVES)
         self.copies: dict[FunctionType, Copy] = {}
@@ -176,7 +177,7 @@ class KernelSchema:
         """Number the edits of a function, and those that are made at two like places at once."""
         own = list[KernelEdit]()
         for node in ast.walk(copy.tree):
-            for made in alternatives(node, copy.tree, self.names, copy.function):
+            for made in alternatives(node, copy.tree, self.names, copy.function, self.lacking):
                 own.append(KernelEdit(len(self.edits) + len(own), copy, node, made))
         self.edits += own
         for edit in own:
@@ -316,13 +317,15 @@ class KernelSchema:
 
 
 @lru_cache(MOST_SCHEMAS)
-def schema_of(op: str, rule: Requantization | None = None, out_scale: float = 0.0) -> KernelSchema:
-    """The schema of an operator's kernel, which may requantize by another library's rule."""
+def schema_of(
+    op: str, rule: Requantization | None = None, out_scale: float = 0.0, lacking: bool = False
+) -> KernelSchema:
+    """The schema of an operator's kernel, which may requantize by another library's rule, or be ``lacking``."""
     kernel = kernel_of(op)
     instead = {}
     if rule is not None:
         instead = dict.fromkeys(FORMULAS.values(), function_of(rule, out_scale))
-    return KernelSchema(kernel.run, (kernel.push, kernel.spec), instead=instead)
+    return KernelSchema(kernel.run, (kernel.push, kernel.spec), instead=instead, lacking=lacking)
 
 
 class _Resolve(ast.NodeTransformer):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from refsim.bytediff.search import calls, expressions, places, sums
+from refsim.bytediff.search import calls, expressions, missing, places, sums
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
@@ -41,17 +41,24 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     ((ast.Assign, ast.AugAssign), expressions.statement),
     (ast.expr, expressions.added),
 )
+#: What a wrong kernel may lack.
+_MISSING: tuple[tuple[Any, Rule], ...] = (
+    (ast.expr, missing.factor),
+    (ast.expr, missing.summand),
+    (ast.BinOp, missing.parentheses),
+    (ast.expr, missing.clamp),
+)
 
 
 def alternatives(
-    node: ast.AST, tree: ast.FunctionDef, names: Names, function: FunctionType
+    node: ast.AST, tree: ast.FunctionDef, names: Names, function: FunctionType, lacking: bool = False
 ) -> Iterator[Alternative]:
-    """What might stand for a node."""
+    """What might stand for a node in a wrong kernel; or, of one that is ``lacking``, in the right one."""
     if isinstance(getattr(node, "ctx", None), ast.Store | ast.Del):
         return
     site = KernelSite(node, tree, names, function)
     seen = {ast.dump(node)}
-    for kind, rule in _RULES:
+    for kind, rule in (*_RULES, *(_MISSING if lacking else ())):
         if isinstance(node, kind):
             for made in rule(site):
                 key = ast.dump(made.new) if made.new is not None else ""

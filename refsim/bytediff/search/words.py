@@ -23,7 +23,8 @@ class Place:
     """Where the right kernel has what a wrong one has otherwise: function, file and line, and the edit in words.
 
     ``called``: the call, with its line, through which the edit is made alone. ``shader`` is where refsim's own shader
-    reads the same words, if one line alone does. ``others`` are edits that give the same bytes.
+    reads the same words, if one line alone does. ``others`` are edits that give the same bytes, those of the same class
+    first, which are ``alike``.
     """
 
     function: Annotated[str, "The function, or the operator whose kernel it is."]
@@ -33,6 +34,17 @@ class Place:
     called: Annotated[str, "The call with its line, where only what that call does is edited, or empty."] = ""
     shader: Annotated[str, "The line of refsim's own shader that reads the same words, or empty."] = ""
     others: Annotated[tuple[str, ...], "Other edits that give the same bytes."] = ()
+    alike: tuple[Place, ...] = ()
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it this edit, whatever else gives the same bytes."""
+        return self.edit, str(self), self.called
+
+    def instead(self, other: Place) -> Place:
+        """Another one of these, with this one among the others."""
+        told = (f"{self.edit} ({self})", *self.others)
+        return replace(other, others=tuple(text for text in told if text != f"{other.edit} ({other})"))
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
@@ -61,6 +73,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("constant", "", r"\bnibble\(", "nibbles read wrong"),
     ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
     ("kept", "", "", "sums not reset"),
+    ("last turn", "", "KERNEL|IC4|K4|group4|k4|range", "sums begun anew"),
     ("digits", "", r"taps|K4", "words along K exchanged"),
     ("digits", "", "", "one coordinate for another"),
     ("total", "", "", "sums of 16 bits"),
