@@ -134,6 +134,7 @@ class EditSearch:
     def survivors(self) -> Iterator[Survivor]:
         """The edits that give the buffer or a part of it, the most likely first."""
         seen = self._measured()
+        self.end = time.thread_time() + SLOWER * self.seconds  # kernels are read by now
         likely = list(self.like(self.bench))
         for row in likely:
             self._try(row)
