@@ -168,11 +168,11 @@ def _retold(cause: Cause, place: Place) -> Cause:
 
 
 def _exact(causes: Sequence[Cause]) -> Counter[str]:
-    """How many buffers each edit of a cause predicts exactly, of those in which enough differs."""
+    """How many buffers each edit of a cause predicts exactly and whole, of those in which enough differs."""
     return Counter(
         "" if cause.place is None else NUMBERS.sub("#", cause.detail)
         for cause in causes
-        if cause.exact and cause.differing >= LEAST_DIFFERING
+        if cause.exact and cause.differing >= LEAST_DIFFERING and not cause.where
     )
 
 

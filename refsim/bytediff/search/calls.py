@@ -60,6 +60,11 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         turned = (ast.BinOp(ast.Constant(3), ast.Sub(), lane), *(_other_lane(lane, by) for by in (1, 2)))
         yield from (Alternative(ast.Call(node.func, [word, other, *rest], []), "lanes") for other in turned)
     if name == "lane":
+        repeated = (
+            _repeated(lane, at, op)
+            for at, op in ((3, ast.Sub()), (0, ast.Add()), (1, ast.Sub()), (2, ast.Add()))
+        )
+        yield from (Alternative(ast.Call(node.func, [word, other], []), "repeated", 2) for other in repeated)
         yield from (Alternative(ast.BinOp(node, op, ast.Constant(by)), "unsigned") for op, by in _TO_UNSIGNED)
         for other in loops(site.tree, node):
             own = ast.Call(node.func, [node.args[0], ast.Name(other, ast.Load())], [])
@@ -166,6 +171,11 @@ def _real_zero(site: KernelSite) -> Iterator[ast.expr]:
 
 def _other_lane(lane: ast.expr, by: int) -> ast.expr:
     return ast.BinOp(lane, ast.BitXor(), ast.Constant(by))
+
+
+def _repeated(lane: ast.expr, at: int, op: ast.operator) -> ast.expr:
+    """The lane beside it in the place of one lane."""
+    return ast.BinOp(lane, op, ast.Compare(lane, [ast.Eq()], [ast.Constant(at)]))
 
 
 def _ranges(node: ast.Call) -> Iterator[Alternative]:

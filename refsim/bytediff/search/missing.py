@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from refsim.bytediff.search.expressions import loops, set_before
-from refsim.bytediff.search.site import Alternative, KernelSite, call, times
+from refsim.bytediff.search.site import Alternative, KernelSite, call, kinds, times
 
 KIND = "missing"
 #: So many variables are tried.
@@ -29,8 +29,12 @@ def factor(site: KernelSite) -> Iterator[Alternative]:
 
 
 def summand(site: KernelSite) -> Iterator[Alternative]:
-    """A variable added, or taken off."""
+    """A variable or a zero point of the launch added, or taken off."""
     node = site.node
+    if isinstance(node, ast.Name | ast.Call) and any(node is each for each in _places(site.tree)):
+        for zero in _zero_points(site):
+            for op in (ast.Sub(), ast.Add()):
+                yield Alternative(ast.BinOp(node, op, zero), KIND, 2)
     if not (
         isinstance(node, ast.Name | ast.Subscript) and any(node is each for each in _operands(site.tree))
     ):
@@ -66,6 +70,16 @@ def clamp(site: KernelSite) -> Iterator[Alternative]:
     if any(node is each for each in (*returned, *put)):
         low = call("max", node, ast.Constant(-128))
         yield Alternative(call("min", low, ast.Constant(127)), KIND, 2)
+
+
+def _zero_points(site: KernelSite) -> list[ast.expr]:
+    """The words of the launch that are zero points, where the function has the words."""
+    scope = site.function.__globals__
+    if not any(argument.arg == "push" for argument in site.tree.args.args):
+        return []
+    names = [name for name in kinds(site.names.rows, scope) if name.endswith("ZP") and name in scope]
+    push = ast.Name("push", ast.Load())
+    return [ast.Subscript(push, site.names.ref(name, scope[name]), ast.Load()) for name in names]
 
 
 def _product(factors: list[ast.expr]) -> ast.expr:

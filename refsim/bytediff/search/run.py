@@ -56,7 +56,7 @@ MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
     "total", "short", "digits", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
-    "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "loop", "index", "arguments exchanged",
+    "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "repeated", "loop", "index", "arguments exchanged",
     "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
     "carry", "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",
 )  # fmt: skip

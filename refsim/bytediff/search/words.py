@@ -77,6 +77,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("digits", "", r"taps|K4", "words along K exchanged"),
     ("digits", "", "", "one coordinate for another"),
     ("total", "", "", "sums of 16 bits"),
+    ("repeated", "", "", "lanes exchanged"),
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
     ("arguments", "", r"\b\w+_hash \w+_hash\b", "another layout's strides"),
