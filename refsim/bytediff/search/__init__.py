@@ -132,19 +132,21 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
 
 
 def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
-    """The edits of these words. Words of a launch tell sizes, which differ from call to call."""
+    """The edits of these words, in their order. Words of a launch tell sizes, which differ from call to call."""
     if not like:
         return
-    alike = {NUMBERS.sub("#", words) for words in like}
+    order = {words: at for at, words in reversed(list(enumerate(like)))}
+    alike = {NUMBERS.sub("#", words): at for words, at in reversed(order.items())}
 
-    def fits(row: Candidate) -> bool:
+    def place(row: Candidate) -> int | None:
         if row.edit is not None:
-            return text_of(row.edit) in like
+            return order.get(text_of(row.edit))
         if row.device is not None and row.device.place is not None:
-            return row.device.detail in like
-        return row.device is not None and NUMBERS.sub("#", row.device.detail) in alike
+            return order.get(row.device.detail)
+        return None if row.device is None else alike.get(NUMBERS.sub("#", row.device.detail))
 
-    yield from filter(fits, _candidates(bench))
+    found = [(at, row) for row in _candidates(bench) if (at := place(row)) is not None]
+    yield from (row for _, row in sorted(found, key=lambda each: each[0]))
 
 
 def _candidates(bench: Bench) -> Iterator[Candidate]:
