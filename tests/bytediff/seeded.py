@@ -332,6 +332,7 @@ EDITS: tuple[Edit, ...] = (
     line("input read at a neighbour", "q8ta_linear", gemm, "products", "k4 * k_step]", "k4 * k_step + 1]"),
     line("sums of 16 bits", "q8ta_linear", epilogue, "out_word", "total, wsum, weight_scale = acc[k]",
         "total, wsum, weight_scale = min(max(acc[k], -32768), 32767)"),
+    kernel("sums begun anew", q8ta_linear_gemv, "range(push[K4])", "range(push[K4] - 1, push[K4])"),
     kernel("sums not reset", linear_dq8ca_q4gsw, "acc = 0", "acc = 0 if g == 0 else acc"),
     line("unsigned lanes", "q8ta_linear", lanes, "dot4", "lane(a, 3) * lane(b, 3)",
         "(lane(a, 3) & 255) * lane(b, 3)"),

@@ -119,7 +119,7 @@ ROLES = (
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
             "weights laid out for another kernel", "range of rows", "sums of 16 bits", "sums not reset",
-            "weights of other channels", "lanes exchanged", "sums off by a constant",
+            "sums begun anew", "weights of other channels", "lanes exchanged", "sums off by a constant",
         ),
     ),
     Role(
