@@ -9,6 +9,7 @@ from functools import partial
 
 import click
 
+from refsim.bytediff.search import allowed
 from refsim.check.runtime import runtime
 from refsim.cli.kit.options import (
     LIMIT,
@@ -154,9 +155,7 @@ def command(
 
 def _repairing(repair: bool | None, seconds: float | None, patch: str | None) -> Repairing | None:
     """The search for a repair that was asked for, or that is made unasked; None for none."""
-    from refsim.bytediff import search  # not at start-up: kernels come with it
-
-    seconds = seconds or (SECONDS if repair else search.allowed())
+    seconds = seconds or (SECONDS if repair else allowed())
     return None if repair is False or not seconds else Repairing(seconds, bool(repair), partial(_keep, patch))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import lru_cache
 
 from refsim.bytediff.search.expressions import loops, set_before
 from refsim.bytediff.search.site import Alternative, KernelSite, call, kinds, times
@@ -17,7 +18,7 @@ _SUMS = (ast.Add, ast.Sub)
 def factor(site: KernelSite) -> Iterator[Alternative]:
     """A summand or an argument times 4, times another factor of the function, or rounded up to whole words."""
     node = site.node
-    if not any(node is each for each in _places(site.tree)):
+    if node not in _places(site.tree):
         return
     four = ast.Constant(4)
     yield Alternative(times(four, node), KIND, 2)
@@ -31,13 +32,11 @@ def factor(site: KernelSite) -> Iterator[Alternative]:
 def summand(site: KernelSite) -> Iterator[Alternative]:
     """A variable or a zero point of the launch added, or taken off."""
     node = site.node
-    if isinstance(node, ast.Name | ast.Call) and any(node is each for each in _places(site.tree)):
+    if isinstance(node, ast.Name | ast.Call) and node in _places(site.tree):
         for zero in _zero_points(site):
             for op in (ast.Sub(), ast.Add()):
                 yield Alternative(ast.BinOp(node, op, zero), KIND, 2)
-    if not (
-        isinstance(node, ast.Name | ast.Subscript) and any(node is each for each in _operands(site.tree))
-    ):
+    if not (isinstance(node, ast.Name | ast.Subscript) and node in _operands(site.tree)):
         return
     own = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
     near = [*loops(site.tree, node), *reversed(set_before(site.tree, node))]
@@ -89,24 +88,27 @@ def _product(factors: list[ast.expr]) -> ast.expr:
     return found
 
 
-def _operands(tree: ast.FunctionDef) -> Iterator[ast.expr]:
+@lru_cache(256)
+def _operands(tree: ast.FunctionDef) -> frozenset[ast.expr]:
     """What is added up, divided or multiplied."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.BinOp):
-            yield from (node.left, node.right)
+    sums = [node for node in ast.walk(tree) if isinstance(node, ast.BinOp)]
+    return frozenset(part for node in sums for part in (node.left, node.right))
 
 
-def _places(tree: ast.FunctionDef) -> Iterator[ast.expr]:
+@lru_cache(256)
+def _places(tree: ast.FunctionDef) -> frozenset[ast.expr]:
     """Summands, arguments of calls, indices, and what variables are set to."""
+    found: list[ast.expr] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.BinOp) and isinstance(node.op, _SUMS):
-            yield from (node.left, node.right)
+            found += (node.left, node.right)
         elif isinstance(node, ast.Call):
-            yield from node.args
+            found += node.args
         elif isinstance(node, ast.Subscript):
-            yield node.slice
+            found.append(node.slice)
         elif isinstance(node, ast.Assign):
-            yield node.value
+            found.append(node.value)
+    return frozenset(found)
 
 
 def _factors(site: KernelSite) -> list[ast.expr]:
