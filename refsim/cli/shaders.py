@@ -29,7 +29,16 @@ from refsim.core.qmath import Profile
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.told import ToldReport, kernel_texts
-from refsim.modules import CASES, MOST_SANITIZED, SANITIZED, SECONDS, executors, inventory
+from refsim.modules import (
+    CASES,
+    EDITS_PER_SECOND,
+    MOST_SANITIZED,
+    SANITIZED,
+    SECONDS,
+    SLOWER,
+    executors,
+    inventory,
+)
 from refsim.modules.build import Repairing, Request, opened
 from refsim.modules.result import CheckedFolder, remarks
 from refsim.modules.watch import Verdicts, verified
@@ -83,7 +92,9 @@ from refsim.modules.watch import watch as watch_folder
     help="Search for the one change that makes a wrong module right, whatever the cause, or never. "
     "[default: where no cause predicts the wrong cases]",
 )
-@search_seconds_option(None, f"How long to search for it. [default: 10, with --repair {SECONDS:g}]")
+@search_seconds_option(
+    None, f"How long to search for it. [default: {EDITS_PER_SECOND * 10} edits, with --repair {SECONDS:g} s]"
+)
 @click.option(
     "--patch", type=Written(), metavar="FILE", help="With --repair: write the module with the first repair."
 )
@@ -155,8 +166,12 @@ def command(
 
 def _repairing(repair: bool | None, seconds: float | None, patch: str | None) -> Repairing | None:
     """The search for a repair that was asked for, or that is made unasked; None for none."""
-    seconds = seconds or (SECONDS if repair else allowed())
-    return None if repair is False or not seconds else Repairing(seconds, bool(repair), partial(_keep, patch))
+    keep = partial(_keep, patch)
+    if repair is False or not (usual := seconds or (SECONDS if repair else allowed())):
+        return None
+    if repair or seconds:
+        return Repairing(usual, bool(repair), keep=keep)
+    return Repairing(SLOWER * usual, False, int(EDITS_PER_SECOND * usual), keep)
 
 
 def _keep(patch: str | None, spirv: bytes | None) -> None:

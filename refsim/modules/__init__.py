@@ -8,3 +8,5 @@ SANITIZED = 6
 MOST_SANITIZED = 1 << 20
 #: How long a search for a repair may take.
 SECONDS = 60.0
+#: Edits that one tries within a second on a usual machine, where nobody says how long; a slower one is waited for.
+EDITS_PER_SECOND, SLOWER = 800, 6.0

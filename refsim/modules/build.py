@@ -64,11 +64,13 @@ Say = Callable[[Iterable[Part]], None]
 class Repairing:
     """How long a search for a repair may take, and what keeps the module with the first one, None without.
 
-    ``always``: search every wrong operator, or only those of which no cause predicts the wrong cases.
+    ``always``: search every wrong operator, or only those of which no cause predicts the wrong cases. ``most``: try no
+    more edits, so that a busy machine says the same.
     """
 
     seconds: float = SECONDS
     always: bool = True
+    most: int | None = None
     keep: Callable[[bytes | None], None] = lambda spirv: None
 
 

@@ -69,7 +69,7 @@ def _searched(
             search = Search(
                 replace(trial, executor=executor), folder, build.modules, build.steps,
                 [one for one in build.verification.every(case.op) if build.takes(one.bound.call)],
-                wanted.seconds, advance, interrupted, causes,
+                wanted.seconds, advance, interrupted, causes, wanted.most,
             )  # fmt: skip
             return replace(search.run(case), unread=unread)
         finally:

@@ -20,7 +20,7 @@ from modules.test_modules_build import needs_tools
 from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.modules import watch as verifying
-from refsim.modules.repair.search import refused, tool
+from refsim.modules.repair.validator import refused, tool
 from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"

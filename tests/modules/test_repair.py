@@ -14,7 +14,8 @@ from modules.test_modules_build import needs_tools
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
 from refsim.modules.repair.schema import MOST_WORDS, Given, Schema, bound, edited, selectable
-from refsim.modules.repair.search import AROUND, BATCH, FoundRepair, RepairSearch, batches, refused, tool
+from refsim.modules.repair.search import AROUND, BATCH, FoundRepair, RepairSearch, batches
+from refsim.modules.repair.validator import refused, tool
 from refsim.modules.repaired import unused
 from refsim.ops.base.binding import bind
 from refsim.ops.base.module_call import ModuleDispatch, dispatches

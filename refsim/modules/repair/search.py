@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
 from itertools import chain, islice
 from pathlib import Path
 from typing import Annotated
@@ -36,6 +34,7 @@ from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.draft import Edit
 from refsim.modules.repair.edits import ordered, parts
 from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
+from refsim.modules.repair.validator import refused
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
@@ -220,7 +219,7 @@ class Search:
     """The search for a repair of one operator.
 
     ``trial`` judges on an executor of the copy ``folder``. ``steps`` are the dispatches of a call, ``cases`` those of
-    the operator. ``causes`` are names of what explains the wrong bytes.
+    the operator. ``causes`` are names of what explains the wrong bytes. ``most`` edits are tried.
     """
 
     def __init__(
@@ -234,12 +233,13 @@ class Search:
         advance: Callable[..., None] = lambda count: None,
         interrupted: Callable[[], bool] = lambda: False,
         causes: Sequence[str] = (),
+        most: int | None = None,
     ) -> None:
         executor = trial.executor
         assert isinstance(executor, IsolatedExecutor)
         self.trial, self.executor, self.folder = trial, executor, Path(kernels.find(folder)[0])
         self.modules, self.steps, self.cases, self.advance = modules, steps, cases, advance
-        self.interrupted, self.causes = interrupted, causes
+        self.interrupted, self.causes, self.most = interrupted, causes, most
         self._end = time.perf_counter() + seconds
         self._codes: dict[str, Code] = {}
         #: How many edits that were right on all witnesses each case has contradicted: it may contradict the next one.
@@ -263,18 +263,23 @@ class Search:
             for queue in chain([begun], queues):
                 found.edits += sum(len(batch) for _, batch in queue)
                 for name, batch in queue:
-                    if self.over or len(found.repairs) >= MOST_REPAIRS:
+                    if self._ended(found):
                         break
                     if found.repairs and batch[0].rank > found.repairs[0].edit.rank + 1:
                         break  # what follows is further off than what was found
                     self._batch(found, name, batch, first, more)
-                if self.over or found.repairs:
+                if found.repairs or self._ended(found):
                     break
         except KeyboardInterrupt:  # what was found is told
             self.executor.close()
         found.repairs.sort(key=lambda one: one.edit.rank)
         found.seconds = round(time.perf_counter() - begin, 3)
         return found
+
+    def _ended(self, found: RepairSearch) -> bool:
+        """Whether no further edit is tried."""
+        tried = self.most is not None and found.tried >= self.most
+        return self.over or tried or len(found.repairs) >= MOST_REPAIRS
 
     # --- cases ---------------------------------------------------------------------------------------------
 
@@ -395,26 +400,3 @@ class Search:
             yield
         finally:
             atomic_write.write(file, right)
-
-
-TOOL = "spirv-val"
-
-
-@cache
-def tool() -> str | None:
-    """Where spirv-val is; None if it is not installed."""
-    return shutil.which(TOOL)
-
-
-def refused(code: bytes) -> str | None:
-    """What spirv-val says against a module; None if it says nothing, or is not there."""
-    path = tool()
-    if path is None:
-        return None
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "module.spv"
-        file.write_bytes(code)
-        done = subprocess.run(
-            [path, "--target-env", "vulkan1.1", str(file)], capture_output=True, text=True, check=False
-        )
-    return (done.stderr + done.stdout).strip() if done.returncode else None
