@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from refsim.bytediff.rank import Cause, Told
 from refsim.bytediff.report import Report
 from refsim.bytediff.search import NUMBERS
-from refsim.bytediff.search.words import Place
+from refsim.bytediff.search.words import Place, PlaceKey
 from refsim.core.meanings import Detail, OwnName
 from refsim.core.plain import plain
 
@@ -142,16 +142,12 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
 
 def _one_edit(causes: list[Cause]) -> list[Cause]:
     """The causes of one name, by the edit that gives most of the buffers, where several give the same bytes."""
-    sets = [_edits(cause) for cause in causes]
-    counts = Counter(key for found in sets for key in found)
+    counts = Counter(key for cause in causes for key in _edits(cause))
     best = max(counts, key=lambda key: counts[key], default=None)  # of equal ones the first
-    return [
-        cause if best not in found else _retold(cause, found[best])
-        for cause, found in zip(causes, sets, strict=True)
-    ]
+    return [_retold(cause, best) for cause in causes]
 
 
-def _edits(cause: Cause) -> dict[tuple[str, str, str], Place]:
+def _edits(cause: Cause) -> dict[PlaceKey, Place]:
     """The edits of a kernel that predict a buffer exactly, as one cause."""
     own = cause.place
     if own is None or not cause.exact or cause.where or own.edit != cause.detail:
@@ -159,10 +155,10 @@ def _edits(cause: Cause) -> dict[tuple[str, str, str], Place]:
     return {place.key: place for place in (own, *own.alike)}
 
 
-def _retold(cause: Cause, place: Place) -> Cause:
-    """A cause by another edit that gives the same bytes."""
-    own = cause.place
-    if own is None or own.key == place.key:
+def _retold(cause: Cause, key: PlaceKey | None) -> Cause:
+    """A cause by one edit of those that give the same bytes; as it is where that is none of them."""
+    own, place = cause.place, _edits(cause).get(key or ("", "", ""))
+    if own is None or place is None or own.key == key:
         return cause
     return replace(cause, detail=place.edit, place=own.instead(place))
 
@@ -180,11 +176,6 @@ def reordered(report: Report, found: Sequence[Agreed]) -> Report:
     """The report with its causes in the order in which they explain all buffers, by the edits that explain most."""
     places = {row.name: place for place, row in enumerate(found)}
     edits = {row.name: row.place.key for row in found if row.place is not None}
-    told = [
-        _retold(cause, _edits(cause).get(edits.get(cause.name, ("", "", "")), cause.place))
-        if cause.place
-        else cause
-        for cause in report.causes
-    ]
+    told = [_retold(cause, edits.get(cause.name)) for cause in report.causes]
     causes = sorted(told, key=lambda cause: places.get(cause.name, len(places)))
     return replace(report, causes=tuple(causes))

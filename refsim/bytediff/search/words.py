@@ -18,6 +18,10 @@ LONGEST = 90
 SHADERS = ROOT / "shaders"
 
 
+#: An edit, its file with the line, and the call through which it is made alone.
+PlaceKey = tuple[str, str, str]
+
+
 @dataclass(frozen=True)
 class Place:
     """Where the right kernel has what a wrong one has otherwise: function, file and line, and the edit in words.
@@ -37,7 +41,7 @@ class Place:
     alike: tuple[Place, ...] = ()
 
     @property
-    def key(self) -> tuple[str, str, str]:
+    def key(self) -> PlaceKey:
         """What makes it this edit, whatever else gives the same bytes."""
         return self.edit, str(self), self.called
 

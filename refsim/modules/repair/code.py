@@ -210,6 +210,22 @@ class Code:
         return found
 
     @cached_property
+    def uses(self) -> dict[tuple[int, tuple[int, ...]], list[Site]]:
+        """(Variable, path) -> the instructions that load it, or take it out of what was loaded."""
+        found: dict[tuple[int, tuple[int, ...]], list[Site]] = {}
+        for site, row in self.sites():
+            if row.op in (Op.LOAD, Op.COMPOSITE_EXTRACT) and self.plain(row.type):
+                own = self.origin(row.result)
+                if own is not None:
+                    found.setdefault(own, []).append(site)
+        return found
+
+    @cached_property
+    def read(self) -> frozenset[int]:
+        """The variables that something is loaded of."""
+        return frozenset(variable for variable, _ in self.uses)
+
+    @cached_property
     def leaf_at(self) -> dict[tuple[int, tuple[int, ...]], Leaf]:
         """(Variable, path) -> what can be loaded of it everywhere."""
         return {(leaf.variable, leaf.path): leaf for leaves in self.leaves.values() for leaf in leaves}

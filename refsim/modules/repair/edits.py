@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from refsim.modules.repair import exchanges, kinds, operands, operations
+from refsim.modules.repair import digits, exchanges, kinds, operands, operations
 from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.draft import Change, Draft, Edit, in_place
 from refsim.spirv.instruction import Instruction
@@ -32,7 +32,11 @@ def parts(code: Code) -> Iterator[list[Edit]]:
     """The edits of a module, in the order in which they are to be tried: at first those that list fast."""
     groups = list(_groups(code))
     for ranks in (range(FAR), range(FAR, 2 * FAR)):
-        found = [*_computed(code), *_inlined(code), *exchanges.edits(code)] if 0 in ranks else []
+        found = (
+            [*_computed(code), *_inlined(code), *exchanges.edits(code), *digits.edits(code)]
+            if 0 in ranks
+            else []
+        )
         for group, later in groups:
             first = group[0]
             own = range(ranks.start - later, ranks.stop - later)

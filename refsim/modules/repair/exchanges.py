@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, permutations
 from typing import NamedTuple
 
-from refsim.modules.repair import kinds
-from refsim.modules.repair.code import Code, Site
-from refsim.modules.repair.draft import Change, Edit, called
+from refsim.modules.repair.code import Code
+from refsim.modules.repair.draft import Change, Edit
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Section
 from refsim.spirv.opcodes import Decoration, Op
@@ -28,15 +27,13 @@ class _Given(NamedTuple):
 
 def edits(code: Code) -> Iterator[Edit]:
     yield from _declared(code)
-    uses = _uses(code)
-    yield from _digits(code, {variable for variable, _ in uses})
-    for alike in _alike(code, uses):
+    for alike in _alike(code):
         for one, other in combinations(alike[:MOST_ALIKE], 2):
-            sites = [*_other(code, uses, one, other), *_other(code, uses, other, one)]
-            if sites and _used(uses, one) and _used(uses, other):
+            sites = [*_other(code, one, other), *_other(code, other, one)]
+            if sites and _used(code, one) and _used(code, other):
                 yield Edit(f"{one.text} and {other.text} exchanged", 2, tuple(sites))
         for one, other in permutations(alike[:MOST_ALIKE], 2):
-            if len(sites := _other(code, uses, one, other)) > 1:
+            if len(sites := _other(code, one, other)) > 1:
                 yield Edit(f"{other.text} in place of {one.text} everywhere", 2, tuple(sites))
 
 
@@ -61,74 +58,18 @@ def _declared(code: Code) -> Iterator[Edit]:
                 yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=(both[0], both[1]))
 
 
-def _digits(code: Code, used: Container[int]) -> Iterator[Edit]:
-    """A number taken apart in the other order: n % p and n / p % q become n / q % p and n % q.
-
-    By q, which is a divisor there, something that is compared with, or a word of one of the ``used`` variables.
-    """
-    numbers: dict[tuple[int, int], dict[int, list[Site]]] = {}
-    for site, row in code.sites():
-        if row.op in (kinds.U_DIV, kinds.S_DIV, *_RESTS):
-            numbers.setdefault((row.args[2], row.args[3]), {}).setdefault(row.op, []).append(site)
-    for (n, p), sites in numbers.items():
-        for rest, divide in _RESTS.items():
-            if rest not in sites or divide not in sites:
-                continue
-            type_id, both = code.at(sites[rest][0]).type, (*sites[rest], *sites[divide])
-            above = {code.at(site).result for site in sites[divide]}
-            tops = {
-                q: found[rest] for (value, q), found in numbers.items() if value in above and rest in found
-            }
-            limits = (*tops, *code.limits.get(type_id, ()))
-            known = [q for q in dict.fromkeys(limits) if all(code.is_known(q, at) for at in both)]
-            for q in (*known, *code.leaves.get(type_id, ())):
-                rows, by = ((), q) if isinstance(q, int) else (code.loaded(q), -1)
-                if by == p or (not isinstance(q, int) and q.variable not in used):
-                    continue
-                low = Instruction(divide, (type_id, -3, n, by))
-                changes = [_instead(code, at, rest, (-3, p), (*rows, low)) for at in sites[rest]]
-                changes += [_instead(code, at, rest, (n, by), rows) for at in tops.get(by) or sites[divide]]
-                text = called(code, q) if isinstance(q, int) else q.text
-                yield Edit(f"{called(code, n)} taken apart by {text} first", 2, tuple(changes))
-
-
-#: OpUMod, OpSRem, OpSMod -> the division that goes with it.
-_RESTS = {137: kinds.U_DIV, 138: kinds.S_DIV, 139: kinds.S_DIV}
-
-
-def _instead(
-    code: Code, site: Site, op: int, values: tuple[int, int], rows: tuple[Instruction, ...] = ()
-) -> Change:
-    old = code.at(site)
-    return Change(site, rows, instead=Instruction(op, (old.type, old.result, *values)))
-
-
-#: (Variable, path) -> the instructions that load it, or take it out of what was loaded.
-_Uses = dict[tuple[int, tuple[int, ...]], list[Site]]
-
-
-def _uses(code: Code) -> _Uses:
-    found: _Uses = {}
-    for site, row in code.sites():
-        if row.op in (Op.LOAD, Op.COMPOSITE_EXTRACT) and code.plain(row.type):
-            own = code.origin(row.result)
-            if own is not None:
-                found.setdefault(own, []).append(site)
-    return found
-
-
-def _used(uses: _Uses, given: _Given) -> bool:
+def _used(code: Code, given: _Given) -> bool:
     return any(
-        given.variable == variable and path[: len(given.path)] == given.path for variable, path in uses
+        given.variable == variable and path[: len(given.path)] == given.path for variable, path in code.uses
     )
 
 
-def _alike(code: Code, uses: _Uses) -> Iterator[Sequence[_Given]]:
+def _alike(code: Code) -> Iterator[Sequence[_Given]]:
     """What has one type and one holder, of variables that are used."""
     held: dict[tuple[int, tuple[int, ...], int], dict[_Given, None]] = {}
     for leaves in code.leaves.values():
         for leaf in leaves:
-            if any(leaf.variable == variable for variable, _ in uses):
+            if leaf.variable in code.read:
                 kind = code.types.pointee(code.rows[leaf.variable].type)
                 for depth, at in enumerate(leaf.path):
                     row = code.rows[kind]
@@ -153,10 +94,10 @@ def _called(code: Code, given: _Given) -> str:
     return text
 
 
-def _other(code: Code, uses: _Uses, old: _Given, new: _Given) -> list[Change]:
+def _other(code: Code, old: _Given, new: _Given) -> list[Change]:
     """Where one is used, the other in its place."""
     length, found = len(old.path), []
-    for (variable, path), sites in uses.items():
+    for (variable, path), sites in code.uses.items():
         if variable != old.variable or path[:length] != old.path:
             continue
         for site in sites:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, pairwise
+from itertools import pairwise
 
-from refsim.modules.repair import kinds
+from refsim.modules.repair import digits, kinds
 from refsim.modules.repair.code import CHAINS, Code, Site
 from refsim.modules.repair.draft import Change, Draft, Make, called, exchange, instead, operation, place, word
 from refsim.spirv.instruction import Instruction
@@ -55,8 +55,6 @@ def _opcodes(code: Code, row: Instruction) -> Iterator[Draft]:
             yield Draft(said, 0, word(3, number))
 
 
-#: How deep the factors of a sum are looked for.
-DEEP = 3
 #: (Product, sum) of each kind of numbers, and the numbers of GLSL's fma, floor, round and roundEven.
 _RINGS = {Op.TYPE_INT: (Op.IMUL, Op.IADD), Op.TYPE_FLOAT: (133, 129)}
 _FMA, _FLOOR, _ROUNDS = 50, 8, (1, 2)
@@ -107,7 +105,7 @@ def _templates(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
         return Change(site, (more, less), ((2, -2),))
 
     if row.op == Op.IADD:
-        yield from _mixed(code, site, row)
+        yield from digits.mixed(code, site, row)
     if row.op in (kinds.U_DIV, kinds.S_DIV):
         yield Draft("rounded up: (a + b - 1) / b in place of a / b", 2, rounded_up)
     for turn in (0, 1):
@@ -125,49 +123,6 @@ def _templates(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
             yield Draft(f"{kinds.EXTENDED_SAID[number]}(x) in place of floor(x + 0.5)", 1, rounded(number))
     elif extended in (*_ROUNDS, 3):
         yield Draft(f"floor(x + 0.5) in place of {kinds.EXTENDED_SAID[extended]}(x)", 1, floored)
-
-
-def _mixed(code: Code, site: Site, row: Instruction) -> Iterator[Draft]:
-    """a * n + b the other way round: b * m + a, where m is a factor there, or something that is compared with."""
-
-    def made(at: int, turn: int, by: tuple[int, ...]) -> Make:
-        def change(site: Site, old: Instruction) -> Change | None:
-            product = code.rows.get(old.args[at])
-            if product is None or product.op != Op.IMUL or not all(code.is_known(m, site) for m in by):
-                return None
-            rows, factor = [], by[0]
-            if len(by) == 2:
-                rows, factor = [Instruction(Op.IMUL, (old.type, -2, *by))], -2
-            rows.append(Instruction(Op.IMUL, (old.type, -1, old.args[5 - at], factor)))
-            last = Instruction(Op.IADD, (old.type, old.result, -1, product.args[turn]))
-            return Change(site, tuple(rows), instead=last)
-
-        return change
-
-    for at in (2, 3):
-        product = code.rows.get(row.args[at])
-        if product is None or product.op != Op.IMUL:
-            continue
-        factors = list(dict.fromkeys(_factors(code, row, row.type, DEEP)))
-        limits = [m for m in code.limits.get(row.type, ()) if code.is_known(m, site)]
-        pairs = ((m, m) for m in factors)
-        several = [*((m,) for m in dict.fromkeys((*factors, *limits))), *pairs, *combinations(factors, 2)]
-        for turn in (2, 3):
-            a, b = product.args[turn], row.args[5 - at]
-            for by in several:
-                if a not in by and b not in by:
-                    names = " * ".join(called(code, value) for value in (b, *by))
-                    yield Draft(f"{names} + {called(code, a)} in place of the sum", 3, made(at, turn, by))
-
-
-def _factors(code: Code, row: Instruction, type_id: int, depth: int) -> Iterator[int]:
-    """The factors of products in a sum."""
-    for value in row.args[2:4]:
-        inner = code.rows.get(value)
-        if inner is not None and inner.op in (Op.IADD, Op.IMUL) and depth:
-            yield from _factors(code, inner, type_id, depth - 1)
-        elif row.op == Op.IMUL and code.type_of(value) == type_id:
-            yield value
 
 
 _PRODUCT = "(a + b) * s in place of a * s + b"
