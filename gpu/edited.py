@@ -21,8 +21,9 @@ def right(
     inputs: Mapping[str, PackedBuffer],
     tries: Tries,
     taken: Callable[[np.ndarray], np.ndarray],
+    out: str = "out",
 ) -> list[int]:
-    """The choices, by number, with which the call's output has the bytes that are wanted.
+    """The choices, by number, with which the buffer ``out`` has the bytes that are wanted.
 
     ``taken`` gives the output's bytes by the words that were written. The steps in front of the edited module run once.
     Raises what running a call raises, but for writes outside of buffers: an edit that does this is wrong.
@@ -47,7 +48,7 @@ def right(
                 after |= pipelines.run(further, given(further, inputs, after))
         except GuardError:
             continue
-        raw = taken(after["out"])
+        raw = taken(after[out])
         if any(np.array_equal(raw[tries.compared], one[tries.compared]) for one in tries.wanted):
             found.append(number)
     return found

@@ -3,6 +3,9 @@
 Its name is ``spv:DIR`` or ``spv:DIR@OPTION+OPTION...``; docs/gpu.md says what each `Options` word does. A call
 for which DIR lacks a module runs on refsim's own shaders, on the same device; `ModuleExecutor.source` says which.
 
+Weights are packed as the folder's own modules do it, if it has them; where they give other words than refsim, a call
+ends in PackingError, which holds the output.
+
 Upstream's kernels leave some padding to chance. In what this executor returns, such bytes hold what the operator
 declares, as if refsim's own kernels had written them; all other bytes are as the module left them.
 """
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence, Set
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,8 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from refsim.core.buffer import ByteKind, PackedBuffer, byte_kinds
-from refsim.core.counted import counted
-from refsim.core.errors import FormatError, ParameterError, UnknownOperatorError
+from refsim.core.errors import ParameterError, UnknownOperatorError
 from refsim.core.extras import GPU_FIX
 from refsim.core.launch import Launch
 from refsim.exec.device_info import DeviceInfo
@@ -35,7 +38,6 @@ from refsim.graph.interpreter import Observer, run_nodes
 from refsim.ops.base.host import tensor
 from refsim.ops.base.host.choice import VARIANTS
 from refsim.ops.base.module_call import (
-    TEXTURE_2D,
     Bind,
     Host,
     HostFeatures,
@@ -49,14 +51,14 @@ from refsim.ops.base.module_call import (
 from refsim.ops.base.prepared import Prepared
 from refsim.ops.base.spec import Call
 from refsim.spirv.lines import stored
-from refsim_gpu import edited
+from refsim_gpu import edited, packing
 from refsim_gpu.executor import KomputeExecutor
 from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.module_pipelines import ModulePipelines, given
+from refsim_gpu.packing import Plan
 from refsim_gpu.sanitizer import Sanitizer
 
 KIND = "spv"
-THEIRS = "pack=theirs"
 IMAGES = "images"
 
 
@@ -65,21 +67,15 @@ class Options:
     """What stands behind the @ of the executor's name.
 
     ``index``: the Vulkan device. ``variant``: ``base``, ``fallback`` or ``unsigned`` modules, where there are several.
-    ``images``: float tensors lie in images. ``pack``: weights are also packed by DIR's own modules, and compared.
+    ``images``: float tensors lie in images.
     """
 
     index: int = 0
     variant: str = ""
     images: bool = False
-    pack: bool = False
 
     def __str__(self) -> str:
-        words = {
-            str(self.index): self.index,
-            self.variant: self.variant,
-            IMAGES: self.images,
-            THEIRS: self.pack,
-        }
+        words = {str(self.index): self.index, self.variant: self.variant, IMAGES: self.images}
         return "+".join(word for word, given in words.items() if given)
 
     @classmethod
@@ -93,8 +89,6 @@ class Options:
                 found = replace(found, variant=word)
             elif word == IMAGES:
                 found = replace(found, images=True)
-            elif word == THEIRS:
-                found = replace(found, pack=True)
             else:
                 return None
         return found
@@ -107,7 +101,7 @@ def parse(rest: str) -> tuple[str, Options]:
         return rest, Options()
     options = Options.parse(words)
     if options is None:
-        allowed = f"a device number, {', '.join(VARIANTS)}, {IMAGES} or {THEIRS}, joined by +"
+        allowed = f"a device number, {', '.join(VARIANTS)} or {IMAGES}, joined by +"
         raise ParameterError(f"executor {KIND}:{rest}", "unknown option", got=repr(words), need=allowed)
     return folder, options
 
@@ -134,7 +128,7 @@ class ModuleExecutor(Executor):
         self.features = HostFeatures.of(self.ours.device.info, self.options.variant, self.options.images)
         self.host = Host(self.features, self.folder, self.rows)
         self.pipelines = ModulePipelines(self.ours.device, self.folder)
-        self._plans: dict[int, tuple[Prepared, list[ModuleDispatch] | str]] = {}
+        self._plans: dict[int, tuple[Prepared, Plan | str]] = {}
         self._version: object = None
 
     @cached_property
@@ -220,12 +214,18 @@ class ModuleExecutor(Executor):
         self, call: Call, inputs: Mapping[str, PackedBuffer], repeats: int = 0
     ) -> list[KernelFinding]:
         plan = self._plan(call)
-        return [] if isinstance(plan, str) else self.sanitizer.run(call, plan, inputs, repeats)
+        return [] if isinstance(plan, str) else self.sanitizer.run(call, plan.steps, inputs, repeats)
 
     def try_edits(self, call: Call, inputs: Mapping[str, PackedBuffer], tries: Tries) -> list[int]:
-        plan = self._plan(call)
-        last = None if isinstance(plan, str) else _output(plan)
-        if isinstance(plan, str) or last is None:
+        try:
+            steps = self.dispatches(call)
+        except UnknownOperatorError:
+            return []
+        for packer in packing_dispatches(call, self.host):
+            if packer.shader == tries.shader:
+                return packing.right_edits(self.pipelines, packer, steps, tries)
+        plan, last = packing.planned(self.pipelines, call, self.host, steps), _output(steps)
+        if plan.wrong or last is None:
             return []
         out = PackedBuffer(call.out)
 
@@ -233,7 +233,7 @@ class ModuleExecutor(Executor):
             _take(out, last, words)
             return out.raw
 
-        return edited.right(self.pipelines, plan, inputs, tries, taken)
+        return edited.right(self.pipelines, plan.steps, inputs, tries, taken)
 
     @cached_property
     def sanitizer(self) -> Sanitizer:
@@ -242,13 +242,12 @@ class ModuleExecutor(Executor):
     def session(self, graph: Graph, watched: Set[int] = frozenset()) -> ModuleSession:
         return ModuleSession(self, graph)
 
-    def _plan(self, call: Call) -> list[ModuleDispatch] | str:
+    def _plan(self, call: Call) -> Plan | str:
         """The dispatches of a call, or why there are none."""
         try:
-            found = self.dispatches(call)
+            return packing.planned(self.pipelines, call, self.host, self.dispatches(call))
         except UnknownOperatorError as error:
             return str(error)
-        return self._packed_by_theirs(call, found) if self.options.pack else found
 
     def keep(self, graph: Graph) -> None:
         """Plan all calls of a graph, once: what is wrong with a module is raised before anything runs."""
@@ -259,9 +258,8 @@ class ModuleExecutor(Executor):
                 self._plans[id(node.prepared)] = (node.prepared, self._plan(node.prepared.call))
         self._version = self.folder.version()
 
-    def _run(
-        self, call: Call, steps: Sequence[ModuleDispatch], inputs: Mapping[str, PackedBuffer]
-    ) -> PackedBuffer:
+    def _run(self, call: Call, plan: Plan, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        steps = plan.steps
         buffers: dict[str, np.ndarray] = {}
         for step in steps:
             buffers |= self.pipelines.run(step, given(step, inputs, buffers))
@@ -271,27 +269,12 @@ class ModuleExecutor(Executor):
             _take(out, last, buffers["out"])
         own = steps[-1].own if steps else None
         defined = own is None or (own.defines_padding and "out" not in own.relaid)
-        return call.settle(out, inputs, None if defined else byte_kinds(call.out) != ByteKind.VALUE)
-
-    # --- weights that the folder's own modules pack --------------------------------------------------------
-
-    def _packed_by_theirs(self, call: Call, steps: list[ModuleDispatch]) -> list[ModuleDispatch]:
-        """The dispatches, after the folder's packing modules gave the texels that they bind; FormatError otherwise."""
-        bound = {bind.what: bind for step in steps for bind in step.binds if bind.words is not None}
-        compared = set()
-        for packer in packing_dispatches(call, self.host):
-            self.pipelines.check(packer)
-            for name, words in self.pipelines.run(packer, {}).items():
-                bind = bound[name.partition(":")[2]]
-                extent = packer.global_size[:2]
-                _same_texels(bind, extent, words, str(self.folder.file(packer.shader)))
-                compared.add(bind.what)
-        left = {bind.what for step in steps for bind in step.binds if bind.storage == TEXTURE_2D} - compared
-        if left:
-            need = f"pack_*{SUFFIX}, or the executor without {THEIRS}"
-            what = f"no module packs the constant {left.pop()} of {call.op.name}"
-            raise FormatError(str(self.folder.path), what, got=counted(len(self.folder), "module"), need=need)
-        return steps
+        call.settle(out, inputs, None if defined else byte_kinds(call.out) != ByteKind.VALUE)
+        if plan.wrong is not None:
+            wrong = copy(plan.wrong)
+            wrong.buffer = out
+            raise wrong
+        return out
 
 
 class ModuleSession:
@@ -324,22 +307,6 @@ def _take(out: PackedBuffer, bind: Bind, words: np.ndarray) -> None:
     else:
         array = tensor.from_texels(words.view(np.float32), bind.desc)
     out.words[:] = PackedBuffer.pack(array.reshape(out.desc.shape), out.desc.layout).words
-
-
-def _same_texels(bind: Bind, extent: tuple[int, int], words: np.ndarray, where: str) -> None:
-    """FormatError, naming the first texel that differs, unless a packing module wrote the words that are bound."""
-    assert bind.words is not None
-    wrong = np.flatnonzero(words[: bind.words.size] != bind.words)
-    if wrong.size:
-        first = int(wrong[0])
-        y, x = divmod(first // 4, extent[0])
-        count = f"{len(np.unique(wrong // 4))} of {counted(bind.words.size // 4, 'texel')}"
-        raise FormatError(
-            where,
-            f"packs the constant {bind.what} otherwise, in {count}; the first is texel ({x}, {y}), word {first % 4}",
-            got=f"{int(words[first]):#010x}",
-            need=f"{int(bind.words[first]):#010x}",
-        )
 
 
 # --- the factory's side ----------------------------------------------------------------------------------

@@ -221,7 +221,7 @@ def _replayed(
     )  # fmt: skip
     return OnExecutor(
         ToldReport.of(report, name, runner),
-        outside,
+        "" if outside is None else str(outside),
         _foreign(runner, bound, result) if runner.foreign else None,
     )
 

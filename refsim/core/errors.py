@@ -82,26 +82,36 @@ class RawBufferError(RefsimError):
     """A raw buffer's size or dtype does not match its description, or a guard byte changed."""
 
 
-class GuardError(RawBufferError):
-    """A kernel wrote outside of its output, or of its working memory.
+class OutputError(RefsimError):
+    """A kernel ran, but not as it must.
 
-    ``buffer`` is the output, a PackedBuffer, so that it can be compared; None where the output is not what was left.
+    ``buffer`` is its output, a PackedBuffer, so that it can be compared; None where the output is not what was left.
     """
 
     buffer: Any = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_guard, (self.where, self.what, self.got, self.need, self.buffer))
+        return (_rebuild_output, (type(self), self.where, self.what, self.got, self.need, self.buffer))
 
 
-def _rebuild_guard(where: str, what: str, got: object, need: object, buffer: object) -> GuardError:
-    error = GuardError(where, what, got=got, need=need)
+def _rebuild_output(
+    kind: type[OutputError], where: str, what: str, got: object, need: object, buffer: object
+) -> OutputError:
+    error = kind(where, what, got=got, need=need)
     error.buffer = buffer
     return error
 
 
+class GuardError(OutputError, RawBufferError):
+    """A kernel wrote outside of its output, or of its working memory."""
+
+
 class FormatError(RefsimError):
     """A file (.pte, delegate blob, case directory, sidecar) is not what it claims to be."""
+
+
+class PackingError(OutputError, FormatError):
+    """A module packs weights otherwise than refsim."""
 
 
 class UnsupportedError(RefsimError):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import GuardError, RefsimError
+from refsim.core.errors import OutputError, RefsimError
 from refsim.exec.executor import Executor
 from refsim.ops.base.binding import BoundCase
 
@@ -87,7 +87,7 @@ def _is_right(executor: Executor | None, bound: BoundCase, right: Right) -> bool
 def _run(executor: Executor, bound: BoundCase) -> PackedBuffer | None:
     try:
         return executor.run_call(bound.call, bound.inputs)
-    except GuardError as error:
+    except OutputError as error:
         return error.buffer if isinstance(error.buffer, PackedBuffer) else None
     except RefsimError:
         return None

@@ -13,7 +13,7 @@ from refsim.bytediff import diff
 from refsim.bytediff.rank import Cause
 from refsim.core import doing
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer, guarded
-from refsim.core.errors import GuardError, RefsimError
+from refsim.core.errors import OutputError, RefsimError
 from refsim.core.meanings import CaseName
 from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
@@ -157,7 +157,7 @@ def run(
     try:
         bound, expected = asked_of(executor, bound, expected)
         ran = ran if bound is given else None
-        done = isinstance(ran, PackedBuffer | GuardError)
+        done = isinstance(ran, PackedBuffer | OutputError)
         refused = None if done else executor.refusal(bound.call)
         if refused is not None:
             if executor.foreign:
@@ -184,7 +184,8 @@ def run(
             return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
     seen = ran_again(executor, bound, actual).told if explain and not same else None
     detail = compared(bound, expected, actual, explain, seen)
-    return Checked(case, name, ERROR if outside else DIFFERENT, outside, ours=ours, **detail)
+    told = "" if outside is None else str(outside)
+    return Checked(case, name, ERROR if outside else DIFFERENT, told, ours=ours, **detail)
 
 
 def ran_again(
@@ -214,8 +215,10 @@ def asked_of(executor: Executor, bound: BoundCase, expected: PackedBuffer) -> tu
     )
 
 
-def within(executor: Executor, bound: BoundCase, ran: Result | None = None) -> tuple[PackedBuffer, str]:
-    """The output of a call, and the error if a dispatch wrote outside of its buffer; empty if none did.
+def within(
+    executor: Executor, bound: BoundCase, ran: Result | None = None
+) -> tuple[PackedBuffer, OutputError | None]:
+    """The output of a call, and the error if a dispatch wrote outside of its buffer, or read what was packed wrong.
 
     ``ran``: what the executor gave before; then it does not run again.
     """
@@ -223,13 +226,13 @@ def within(executor: Executor, bound: BoundCase, ran: Result | None = None) -> t
         if isinstance(ran, RefsimError):
             raise ran
         if ran is not None:
-            return ran, ""
+            return ran, None
         what = f"{bound.case} on {executor.name}"
-        return doing.during(what, executor.run_call, bound.call, bound.inputs), ""
-    except GuardError as error:
+        return doing.during(what, executor.run_call, bound.call, bound.inputs), None
+    except OutputError as error:
         if not isinstance(error.buffer, PackedBuffer) or error.buffer.desc != bound.call.out:
             raise
-        return error.buffer, str(error)
+        return error.buffer, error
 
 
 def compared(

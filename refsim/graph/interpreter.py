@@ -13,7 +13,7 @@ from refsim import aten
 from refsim.aten.row import Exact
 from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, raw_of
-from refsim.core.errors import GraphError, GuardError
+from refsim.core.errors import GraphError, OutputError
 from refsim.core.tensor import TensorDesc
 from refsim.graph.graph import Graph, Node, Ref
 from refsim.ops.base.prepared import Prepared
@@ -119,7 +119,7 @@ def run_nodes(
         begin, outside = time.perf_counter(), ""
         try:
             outputs = doing.during(NodesInWords(graph, (node,)), run_node, graph, node, values, executor)
-        except GuardError as error:
+        except OutputError as error:
             outputs, outside = _written(graph, node, error, observe), str(error)
         seconds = time.perf_counter() - begin
         values |= outputs
@@ -130,9 +130,9 @@ def run_nodes(
 
 
 def _written(
-    graph: Graph, node: Node, error: GuardError, observe: Observer | None
+    graph: Graph, node: Node, error: OutputError, observe: Observer | None
 ) -> dict[int, PackedBuffer | np.ndarray]:
-    """What a node wrote that also wrote outside; the error where nobody wants to go on."""
+    """What a node wrote whose kernel ran otherwise than it must; the error where nobody wants to go on."""
     (value, *_), held = node.outputs, error.buffer
     if observe is None or not observe.past_guards or not isinstance(held, PackedBuffer):
         raise error

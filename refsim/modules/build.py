@@ -39,6 +39,7 @@ from refsim.ops.base.module_call import (
     WrittenOutput,
     dispatches,
     output_binding,
+    packing_dispatches,
     why_not,
     written,
 )
@@ -249,6 +250,10 @@ class Build:
             return dispatches(call, self.host)
         except (UnknownOperatorError, ParameterError):
             return []
+
+    def packings(self, call: Call) -> list[ModuleDispatch]:
+        """What a host dispatches to pack the weights of a call."""
+        return packing_dispatches(call, self.host) if self.steps(call) else []
 
     def writer(self, call: Call) -> str:
         """The module that writes a call's output; empty if a kernel of ours does."""

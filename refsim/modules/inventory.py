@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -66,19 +66,21 @@ def _upstream() -> Mapping[str, tuple[str, Shader | None]]:
             for shader in op.upstream.module.shaders:
                 found[shader.name] = (name, shader)
     for name, op in OPS.items():
-        for packer in _packers(op):
+        for packer, _ in _packers(op):
             found.setdefault(packer, (name, None))
     return found
 
 
-def _packers(op: OpSpec) -> Iterator[str]:
+def _packers(op: OpSpec) -> Iterator[tuple[str, bool]]:
+    """The modules that pack an operator's weights, and whether they do so for kernels that take them as unsigned."""
     if op.upstream.module is None:
         return
     # an operator without modules of its own packs for those that it expands to
     unsigned = not op.upstream.module.shaders or any(shader.unsigned for shader in op.upstream.module.shaders)
     for packing in op.upstream.module.packing.values():
-        for stem in (packing.shader, *([f"{packing.shader}_unsigned"] if unsigned else [])):
-            yield from (f"{stem}_{storage}" for storage in ("texture2d", "buffer"))
+        for end, of_unsigned in (("", False), *([("_unsigned", True)] if unsigned else [])):
+            for storage in ("texture2d", "buffer"):
+                yield f"{packing.shader}{end}_{storage}", of_unsigned
 
 
 def rows(there: Collection[str], damaged: Mapping[str, str], own: Rows = NONE) -> list[ModuleRow]:
@@ -156,38 +158,35 @@ def operators() -> list[str]:
     return sorted(computed(known()))
 
 
-def affected(modules: Collection[str], operators: Collection[str], own: Rows = NONE) -> list[str]:
+def affected(modules: Set[str], operators: Collection[str], own: Rows = NONE) -> list[str]:
     """Those of the operators that a change of these modules can touch, in their order."""
-    names = known(own)
-    touched = {op for module, op, _ in pairs(own) if module in modules}
-    packers = {module for module in modules if module in names and names[module][1] is None}
-    return [
-        name
-        for name in operators
-        if touched & {name, *computing(name, own)}
-        or packers & {p for k in kernels(name) for p in _packers(OPS[k])}
-    ]
+    return [name for name in operators if not modules.isdisjoint(_of(name, own))]
 
 
 def by_age(compiled: Mapping[str, int], operators: Sequence[str], own: Rows = NONE) -> list[str]:
-    """The operators, those of newer modules first; ``compiled``: when each module was.
-
-    Modules that pack weights do not count: refsim packs.
-    """
-    ages = dict.fromkeys(operators, 0)
-    for module, kernel, shader in pairs(own):
-        for op in operators if shader is not None and module in compiled else ():
-            if kernel == op or kernel in computing(op, own):
-                ages[op] = max(ages[op], compiled[module])
+    """The operators, those of newer modules first; ``compiled``: when each module was."""
+    ages = {
+        op: max((compiled[name] for name in _of(op, own) if name in compiled), default=0) for op in operators
+    }
     return sorted(operators, key=lambda op: -ages[op])
 
 
+def _of(op: str, own: Rows) -> set[str]:
+    """The modules that compute an operator or pack its weights."""
+    computed = {op, *computing(op, own)}
+    found = {module for module, name, shader in pairs(own) if shader is not None and name in computed}
+    return found | {packer for name in computed - own.keys() for packer, _ in _packers(OPS[name])}
+
+
 def chosen(op: str, host: Host) -> tuple[str, ...]:
-    """The modules that a host takes for an operator, for some of its calls."""
+    """The modules that a host takes for an operator and its weights, for some of its calls."""
     found: dict[str, None] = {}
     rows = {name: replace(row, refuses=None) for name, row in host.rows.items()}
     for kernel in computing(op, host.rows):
         for call in _sampled(kernel):
             with suppress(UnknownOperatorError):
-                found[replace(host, rows=rows).choose(call).name] = None
+                shader = replace(host, rows=rows).choose(call)
+                found[shader.name] = None
+                packers = _packers(OPS[kernel]) if kernel not in host.rows else ()
+                found |= {name: None for name, of in packers if of == shader.unsigned and host.has(name)}
     return tuple(found)

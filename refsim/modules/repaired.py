@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from refsim.core.doing import progress
-from refsim.golden.telling import TellingCase
 from refsim.modules import executors
 from refsim.modules.build import Build, Repairing
 from refsim.modules.repair.code import CHAINS
 from refsim.modules.repair.search import PATIENCE_S, QUICK, RepairSearch, Search, copied
+from refsim.modules.trial import Tried
 from refsim.modules.verification import FolderOutcome
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.spirv.instruction import Instruction
@@ -35,7 +35,7 @@ def repaired(
         return None
     ran = [one for one in outcome.failed if one.actual is not None] if wanted.always else []
     asked = [row.tried for row in outcome.wrong if wanted.always or not row.kernel.told]
-    wrong = {one.candidate.op: one.candidate for one in (*ran, *asked)}
+    wrong = {one.candidate.op: one for one in (*ran, *asked)}
     if not wrong and not wanted.always:
         return None
     causes = {
@@ -43,8 +43,8 @@ def repaired(
         for row in outcome.wrong
     }
     found = [
-        _searched(build, case, wanted, interrupted, causes.get(op, [])[:MOST_CAUSES])
-        for op, case in wrong.items()
+        _searched(build, tried, wanted, interrupted, causes.get(op, [])[:MOST_CAUSES])
+        for op, tried in wrong.items()
     ]
     first = next((one for each in found for one in each.repairs), None)
     wanted.keep(None if first is None else first.spirv)
@@ -52,22 +52,25 @@ def repaired(
 
 
 def _searched(
-    build: Build, case: TellingCase, wanted: Repairing, interrupted: Callable[[], bool], causes: Sequence[str]
+    build: Build, wrong: Tried, wanted: Repairing, interrupted: Callable[[], bool], causes: Sequence[str]
 ) -> RepairSearch:
-    trial = build.verification.trial
-    steps = build.steps(case.bound.call)
+    trial, case, modules, steps = build.verification.trial, wrong.candidate, build.modules, build.steps
+    if wrong.packer:  # alone: one for another kind of memory may be wrong as well
+        steps = build.packings
+        packers = {step.shader for step in steps(case.bound.call)} - {wrong.packer}
+        modules = {name: module for name, module in modules.items() if name not in packers}
     unread = {
-        step.shader: list(unused(build.modules[step.shader], step))
-        for step in steps
-        if step.shader in build.modules
+        step.shader: list(unused(modules[step.shader], step))
+        for step in steps(case.bound.call)
+        if step.shader in modules
     }
-    with copied(build.path, build.modules) as folder, progress("edits") as advance:
+    with copied(build.path, modules) as folder, progress("edits") as advance:
         features = build.features
         executor = executors.of(folder, build.device.index, features.variant, features.float_images, QUICK)
         executor.timeout_s = PATIENCE_S
         try:
             search = Search(
-                replace(trial, executor=executor), folder, build.modules, build.steps,
+                replace(trial, executor=executor), folder, modules, steps,
                 [one for one in build.verification.every(case.op) if build.takes(one.bound.call)],
                 wanted.seconds, advance, interrupted, causes, wanted.most,
             )  # fmt: skip

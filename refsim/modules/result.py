@@ -26,7 +26,7 @@ from refsim.modules import inventory
 from refsim.modules.build import MOST_NAMES, Build
 from refsim.modules.folder import SPIRV
 from refsim.modules.repair.search import RepairSearch
-from refsim.modules.trial import FAILED, UNSAFE, VERDICTS, Explained, Tried
+from refsim.modules.trial import FAILED, OUT_OF_BOUNDS, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 
 MOST_REASONS = 3
@@ -244,13 +244,13 @@ def folder_text(build: Build) -> Text:
 
 def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
     """Whether a module runs, and what runs instead."""
-    if row.variant == inventory.PACKS:
-        return "no, refsim packs"
     taken = inventory.chosen(row.operator, build.host)
-    if row.module in taken:
+    if row.module in (build.taken if row.variant == inventory.PACKS else taken):
         return "yes"
     if row.state == inventory.FOUND and not once:
         return "later"
+    if row.variant == inventory.PACKS:
+        return "no, refsim packs"
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
 
 
@@ -358,7 +358,8 @@ def sentence(build: Build, outcome: FolderOutcome) -> str:
         more += [f"{outcome.sanitized} sanitized"] if outcome.sanitized else []
         return f"right: {', '.join(more)}; {took}"
     first = outcome.bad[0]
-    failed = "did not run" if first.actual is None else "writes out of bounds"
+    outside = first.message.startswith(OUT_OF_BOUNDS)
+    failed = "writes out of bounds" if outside else "did not run" if first.actual is None else "is wrong"
     what = {FAILED: failed, UNSAFE: "is unsafe"}.get(first.verdict, "is wrong")
     rest = f", {len(outcome.bad)} in all" if len(outcome.bad) > 1 else ""
     return f"wrong: {first.case} {what}{rest}; {took}"

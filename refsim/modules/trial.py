@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -20,6 +21,7 @@ from refsim.bytediff.rank import exact_edits
 from refsim.core.buffer import FILL, GUARD_WORDS, PackedBuffer
 from refsim.core.errors import (
     MissingDependencyError,
+    PackingError,
     RawBufferError,
     RefsimError,
     UnsupportedError,
@@ -49,9 +51,10 @@ OUT_OF_BOUNDS = "write out of bounds"
 
 @dataclass(frozen=True)
 class Tried:
-    """One case on one executor. ``message`` says why it ``failed``; it has an ``actual`` then if it wrote outside.
+    """One case on one executor. ``message`` says why it ``failed``; it has an ``actual`` then if it ran all the same.
 
-    A case is ``unsafe`` if its bytes are right, but by the sanitizers' ``findings`` not for certain.
+    A case is ``unsafe`` if its bytes are right, but by the sanitizers' ``findings`` not for certain. ``packer`` is the
+    module that packed its weights otherwise than refsim, "" if none did.
     """
 
     candidate: TellingCase
@@ -60,6 +63,7 @@ class Tried:
     message: Annotated[str, "What happened, in words."] = ""
     seconds: float = 0.0
     findings: Annotated[tuple[KernelFinding, ...], "What the sanitizers found."] = ()
+    packer: Annotated[str, "The module that packed its weights wrong; else empty."] = ""
 
     @property
     def case(self) -> CaseName:
@@ -114,16 +118,16 @@ class ModuleTrial:
         begin = time.perf_counter()
         bound = candidate.bound
         try:
-            actual, outside = within(self.executor, bound)
+            actual, wrong = within(self.executor, bound)
         except MissingDependencyError:
             raise
-        except RawBufferError as error:
-            tried = Tried(candidate, Judged(FAILED), None, f"{OUT_OF_BOUNDS}: {error}")
         except RefsimError as error:
-            tried = Tried(candidate, Judged(FAILED), None, str(error))
+            tried = Tried(candidate, Judged(FAILED), None, _said(error))
         else:
-            verdict = Judged(FAILED) if outside else self._judged(candidate, actual)
-            tried = Tried(candidate, verdict, actual, f"{OUT_OF_BOUNDS}: {outside}" if outside else "")
+            verdict = self._judged(candidate, actual) if wrong is None else Judged(FAILED)
+            tried = Tried(candidate, verdict, actual, "" if wrong is None else _said(wrong))
+            if isinstance(wrong, PackingError):
+                tried = replace(tried, packer=Path(wrong.where).stem)
         if sanitize:
             tried = self._sanitized(tried, repeats)
         return replace(tried, seconds=time.perf_counter() - begin)
@@ -142,8 +146,8 @@ class ModuleTrial:
         unsafe = Judged(UNSAFE) if faults and not tried.bad else tried.judged
         return replace(tried, judged=unsafe, findings=found)
 
-    def wrong_inside(self, tried: Tried) -> bool:
-        """Whether a case that wrote out of bounds has wrong bytes in its output, too."""
+    def gives_wrong(self, tried: Tried) -> bool:
+        """Whether a case has wrong bytes in its output, whatever else is wrong with it."""
         return tried.actual is not None and self._judged(tried.candidate, tried.actual).verdict == WRONG
 
     def _judged(self, candidate: TellingCase, actual: PackedBuffer) -> Judged:
@@ -183,7 +187,7 @@ class ModuleTrial:
                 if number == MOST_TRIED or len(wrong) == MOST_WRONG or elements > MOST_ELEMENTS:
                     break
                 further = self.run(other)
-                if further.verdict == WRONG:
+                if self.gives_wrong(further):
                     wrong.append((further, self._report(further, limit, like=[row[1] for row in wrong])))
         first, later = wrong[0][1], [report for _, report in wrong[1:]]
         if set(exact_edits(later)) - set(exact_edits([first])):  # which of these give the first case too
@@ -221,6 +225,11 @@ class ModuleTrial:
         with suppress(RefsimError):
             found = found or tuple(self.executor.sanitize(bound.call, bound.inputs))
         return next(((ORDER, one.what) for one in found if one.kind == ORDER), None)
+
+
+def _said(error: RefsimError) -> str:
+    """What an error says, after what is called so that shows itself in it."""
+    return f"{OUT_OF_BOUNDS}: {error}" if isinstance(error, RawBufferError) else str(error)
 
 
 def in_turn(supply: Mapping[str, Iterator[T]]) -> Iterator[T]:

@@ -24,7 +24,7 @@ from module_cases import (
     right,
 )
 
-from refsim.core.errors import FormatError, ParameterError, RawBufferError, RefsimError
+from refsim.core.errors import FormatError, PackingError, ParameterError, RawBufferError, RefsimError
 from refsim.core.qmath import NVIDIA
 from refsim.exec.cpu import NativeExecutor
 from refsim.exec.executor import OURS, YOURS
@@ -44,8 +44,7 @@ from refsim_gpu.module_folder import ModuleFolder
 from refsim_gpu.modules import ModuleExecutor, Options
 
 WAYS: list[dict[str, Any]] = [
-    {}, {"variant": "fallback"}, {"variant": "unsigned"}, {"images": True}, {"pack": True},
-    {"variant": "unsigned", "pack": True},
+    {}, {"variant": "fallback"}, {"variant": "unsigned"}, {"images": True},
 ]  # fmt: skip
 
 
@@ -188,8 +187,8 @@ def test_bad_names(rest: str, kind: type[RefsimError], said: str) -> None:
 
 def test_names(tmp_path: Path) -> None:
     assert modules.parse("a/b") == ("a/b", Options())
-    assert modules.parse("a@b/c@1+fallback+pack=theirs") == ("a@b/c", Options(1, "fallback", False, True))
-    assert modules.parse("a@images+0+base") == ("a", Options(0, "base", True, False))
+    assert modules.parse("a@b/c@1+fallback") == ("a@b/c", Options(1, "fallback", False))
+    assert modules.parse("a@images+0+base") == ("a", Options(0, "base", True))
     folder = tmp_path / "a@1"
     folder.mkdir()
     assert modules.parse(str(folder)) == (str(folder), Options())
@@ -199,6 +198,7 @@ def test_names(tmp_path: Path) -> None:
 
 
 def test_a_packing_module_that_packs_otherwise_is_found_by_texel(device: Device, tmp_path: Path) -> None:
+    """The kernel reads what it packed; where there is no such module, what refsim packs."""
     names = [path.stem for path in SPIRV.glob("*.spv") if not path.stem.startswith("pack_")]
     folder = folder_with(tmp_path, *names)
     for storage in ("buffer", "texture2d"):
@@ -207,16 +207,14 @@ def test_a_packing_module_that_packs_otherwise_is_found_by_texel(device: Device,
             folder / f"pack_q8_linear_weight_{storage}.spv",
         )
     bound = case_of("q8ta_linear")
-    with opened(folder, pack=True) as executor, pytest.raises(FormatError) as caught:
-        executor.run_call(bound.call, bound.inputs)
-    text = str(caught.value)
-    assert "pack_q8_linear_weight" in text and "the first is texel (0, 0), word 0" in text
-    with (
-        opened(folder, pack=True) as executor,
-        pytest.raises(FormatError, match="no module packs the constant"),
-    ):
+    with opened(folder) as executor:
+        with pytest.raises(
+            PackingError, match=r"pack_q8_linear_weight.*first is texel \(0, 0\), word 0"
+        ) as caught:
+            executor.run_call(bound.call, bound.inputs)
+        assert caught.value.buffer != bound.call.expected(bound.inputs)
         pw = case_of("q8ta_conv2d_pw")
-        executor.run_call(pw.call, pw.inputs)
+        assert executor.run_call(pw.call, pw.inputs) == pw.call.expected(pw.inputs)
 
 
 # --- bounds ----------------------------------------------------------------------------------------------

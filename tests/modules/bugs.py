@@ -236,4 +236,17 @@ BUGS: tuple[Bug, ...] = (
         ("gemv-last-worker", "other < workers", "other + 1u < workers", "reduction too short"),
         ("gemv-first-half", "other < workers", "other < workers / 2u", "reduction too short"),
     ),
+    # --- modules that pack weights ---
+    *_of("pack_q8_conv2d_weights_texture2d", "q8ta_conv2d", "pack_q8_conv2d_weights.comp",
+        ("pack-window-taps-last", "tap * in_channels + ic", "ic * kernel_h * kernel_w + tap",
+            "weights in another order"),
+        ("pack-window-last-channel", "ic < in_channels", "ic + 1 < in_channels", "reduction too short"),
+    ),
+    *_of("pack_q8_conv2d_dw_weights_texture2d", "q8ta_conv2d_dw", "pack_q8_conv2d_dw_weights.comp",
+        ("pack-depthwise-columns-first", "(ky * kernel_w + kx)", "(kx * kernel_h + ky)", "weights in another order"),
+    ),
+    *_of("pack_q8_linear_weight_texture2d", "q8ta_linear", "pack_q8_linear_weight.comp",
+        ("pack-matrix-outputs-reversed", "texel[j] = ", "texel[3 - j] = ",
+            ("lanes exchanged", "channel constants misplaced")),
+    ),
 )  # fmt: skip
