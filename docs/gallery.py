@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from refsim.bytediff.facts import summary
 from refsim.bytediff.invocations import coordinates
-from refsim.bytediff.pattern import summary
 from refsim.core.buffer import ByteKind
 
 if sys.version_info >= (3, 11):

@@ -1,4 +1,4 @@
-"""What is certain about wrong bytes that no cause predicts: where they are, what they hold, how far off."""
+"""What wrong elements have in common: where they are, what they hold, how far off. No cause is needed to say it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,68 @@ from refsim.core.buffer import ByteKind
 
 #: Fewer differing elements than this say nothing together.
 FEW = 4
-#: How many values are listed, and how many regions.
-MOST_VALUES, MOST_REGIONS = 3, 3
+#: How many values are listed.
+MOST_VALUES = 3
+PADDING_ONLY = "padding only: every element is right"
+
+
+def summary(ev: Evidence) -> list[str]:
+    """Sentences that hold for all differing elements; one about the padding if no element differs."""
+    if not ev.differing.any():
+        return []
+    at = _wrong(ev)
+    return [line for rule in PATTERNS for line in rule(ev, at)] if len(at) else [PADDING_ONLY]
 
 
 def facts(ev: Evidence) -> list[str]:
-    """Sentences about the differing elements; none if there are only a few."""
-    at = np.flatnonzero(ev.differing & (ev.kinds == ByteKind.VALUE))
-    if len(at) < FEW:
-        return []
-    return [line for rule in RULES for line in rule(ev, at)]
+    """Sentences for where no cause is known; none if only a few elements differ."""
+    at = _wrong(ev)
+    return [line for rule in FACTS for line in rule(ev, at)] if len(at) >= FEW else []
+
+
+def _wrong(ev: Evidence) -> np.ndarray:
+    """The cells of the differing elements."""
+    return np.flatnonzero(ev.differing & (ev.kinds == ByteKind.VALUE))
+
+
+def _extent(ev: Evidence, at: np.ndarray) -> Iterator[str]:
+    """All elements, or a single one."""
+    if len(at) == np.count_nonzero(ev.kinds == ByteKind.VALUE):
+        yield "every element differs"
+    elif len(at) == 1:
+        yield "one element differs"
+
+
+def _regions(ev: Evidence, at: np.ndarray) -> Iterator[str]:
+    """The smallest region that holds all of them, if they do not lie there by chance."""
+    smallest = within.tightest(ev)
+    if smallest is not None and not smallest.by_chance:
+        yield from smallest.names
+
+
+def _steps(ev: Evidence, at: np.ndarray) -> Iterator[str]:
+    """How far the values are off."""
+    if not ev.desc.is_int8:
+        return
+    step, got = ev.got[at].astype(np.int64) - ev.want[at].astype(np.int64), distinct(ev.got[at])
+    low, high = int(step.min()), int(step.max())
+    if low >= -1 and high <= 1:
+        yield "off by one step only: rounding"
+    elif len(got) == 1 and len(at) > 1:
+        yield f"every differing element is {got[0]}"
+    elif low == high and len(at) > 1:
+        yield f"every differing element is off by {low:+d}"
+    elif high < 0 and len(at) >= FEW:
+        yield f"always too small, by {-high} to {-low}"
+    elif low > 0 and len(at) >= FEW:
+        yield f"always too large, by {low} to {high}"
 
 
 def _where(ev: Evidence, at: np.ndarray) -> Iterator[str]:
-    """The smallest region that holds all of them, if it says where the error is; the narrowest simple ones."""
+    """How full the smallest region is that holds all of them, if it says where the error is."""
     smallest = within.tightest(ev)
     if smallest is not None and smallest.tight:
         yield str(smallest)
-    values = ev.kinds == ByteKind.VALUE
-    said = smallest.name if smallest is not None and smallest.tight else ""
-    for region in within.regions(ev)[::-1][:MOST_REGIONS]:
-        if region.name == said:
-            continue
-        inside = int(np.count_nonzero(region.mask & values))
-        yield f"{region.name}: {len(at)} of the {inside} elements there are wrong"
 
 
 def _held(ev: Evidence, at: np.ndarray) -> Iterator[str]:
@@ -99,6 +137,6 @@ def _known_values(ev: Evidence, at: np.ndarray) -> Iterator[str]:
             yield f"every wrong value occurs in {name}"
 
 
-RULES: tuple[Callable[[Evidence, np.ndarray], Iterator[str]], ...] = (
-    _where, _held, _off, _function, _known_values,
-)  # fmt: skip
+Rule = Callable[[Evidence, np.ndarray], Iterator[str]]
+PATTERNS: tuple[Rule, ...] = (_extent, _regions, _steps)
+FACTS: tuple[Rule, ...] = (_where, _held, _off, _function, _known_values)

@@ -13,11 +13,10 @@ import numpy as np
 from refsim.bytediff import text
 from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence, cells
-from refsim.bytediff.facts import facts
+from refsim.bytediff.facts import facts, summary
 from refsim.bytediff.findings import Allowed, Count, Difference, Findings
 from refsim.bytediff.html import render
 from refsim.bytediff.invocations import Geometry
-from refsim.bytediff.pattern import summary
 from refsim.bytediff.rank import Cause, exact_edits, explained
 from refsim.bytediff.search import allowed
 from refsim.core import choices, doing

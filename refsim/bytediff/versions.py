@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, cells
-from refsim.bytediff.pattern import summary
+from refsim.bytediff.facts import summary
 from refsim.bytediff.regions import Region, formed
 from refsim.bytediff.report import Report, diff
 from refsim.core.buffer import ByteKind, PackedBuffer

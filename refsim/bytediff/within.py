@@ -27,7 +27,7 @@ SLABS = (
     "rows of an image", "columns of an image", "channels of an image", "rows", "columns", "channels", "images",
     "workgroups",
 )  # fmt: skip
-#: So many regions at once say where the differing elements are; each leaves at most this share of the one before.
+#: So many regions at once say where the differing elements are; each further one leaves at most this share.
 MOST_AT_ONCE, LEAST_LEFT_OUT = 3, 0.8
 #: A region is tight if it is so much of the buffer at most, if so much of it is wrong at least, and if as many wrong
 #: elements lay in it by chance less often than that.
@@ -44,21 +44,31 @@ class Within:
 
 @dataclass(frozen=True)
 class Filled:
-    """A region that all differing elements lie in, ``wrong`` of its ``inside``; the buffer has ``elements``."""
+    """A region that all differing elements lie in, ``wrong`` of its ``inside``; the buffer has ``elements``.
 
-    name: str
+    ``names`` are those of the regions that it is the intersection of.
+    """
+
+    names: tuple[str, ...]
     mask: np.ndarray
     wrong: int
     inside: int
     elements: int
 
     @property
+    def name(self) -> str:
+        return " and ".join(self.names)
+
+    @property
+    def by_chance(self) -> bool:
+        """Whether as many elements, wrong anywhere, lay in a region of this size now and then."""
+        return (self.inside / self.elements) ** self.wrong >= BY_CHANCE
+
+    @property
     def tight(self) -> bool:
         """Whether it says where the error is: a part of the buffer, well filled, and hardly so by chance."""
-        share = self.inside / self.elements
-        return (
-            share <= MOST_TIGHT and self.wrong >= LEAST_FILLED * self.inside and share**self.wrong < BY_CHANCE
-        )
+        filled = self.wrong >= LEAST_FILLED * self.inside
+        return self.inside <= MOST_TIGHT * self.elements and filled and not self.by_chance
 
     def __str__(self) -> str:
         return f"{self.name}: {self.wrong} of the {self.inside} elements there are wrong, of {self.elements} in all"
@@ -78,11 +88,11 @@ def tightest(ev: Evidence) -> Filled | None:
     for _ in range(MOST_AT_ONCE):
         sizes = [(int(np.count_nonzero(mask & region.mask)), region) for region in regions(ev)]
         best = min(sizes, key=lambda row: row[0], default=None)
-        if best is None or best[0] > LEAST_LEFT_OUT * inside:
+        if best is None or (names and best[0] > LEAST_LEFT_OUT * inside):
             break
         inside, mask = best[0], mask & best[1].mask
         names.append(best[1].name)
-    return Filled(" and ".join(names), mask, wrong, inside, elements) if names else None
+    return Filled(tuple(names), mask, wrong, inside, elements) if names else None
 
 
 def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None:
@@ -197,7 +207,7 @@ def _residues(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
         for modulus in (2, 3, 4, 8, 16):
             if along.max() >= modulus:
                 numbers, mask = _seen(along % modulus, at, modulus)
-                if len(numbers) < modulus and len(numbers) <= max(1, modulus // 2, modulus - 1):
+                if len(numbers) < modulus and len(numbers) <= max(modulus // 2, 3):
                     yield Within(f"only where {dim} % {modulus} is {_listed(numbers)}", mask)
 
 
@@ -209,7 +219,7 @@ def _blocks(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     for modulus in (2, 4, 8):
         if words[-1] >= modulus:
             numbers, mask = _seen(words % modulus, at, modulus)
-            if len(numbers) < modulus:
+            if len(numbers) < modulus and len(numbers) <= max(modulus // 2, 3):
                 yield Within(f"only in words whose number % {modulus} is {_listed(numbers)}", mask)
 
 

@@ -170,7 +170,7 @@ def test_a_channel_that_flips(flaky, mixed: str, refsim) -> None:
     lines = [line.strip() for line in done.out.splitlines()]
     assert "6 runs on cpu:emulated: 2 distinct results, 2 of the outputs" in lines
     assert f"first: node 2 {DEPTHWISE}, delegate0_v46: 2 distinct results (runs: 5, 1)" in lines
-    assert "256 of 4096 elements flip" in lines and "only c = 3" in lines
+    assert "256 of 4096 elements flip" in lines and "only at c = 3" in lines
     assert "in 1 of 16 channels: 256 of the 256 elements there" in lines
     assert "result 1, in 5 of 6 runs, first in run 0: right" in lines
     assert "result 2, in 1 of 6 runs, first in run 1: wrong, 256 cells" in lines

@@ -17,7 +17,7 @@ from pathlib import Path
 from mutants.generated.change import Change
 from refsim.bytediff import Report
 from refsim.bytediff.consensus import Agreed
-from refsim.bytediff.pattern import PADDING_ONLY
+from refsim.bytediff.facts import PADDING_ONLY
 from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import tightest
 
