@@ -34,7 +34,7 @@ def repaired(
     if wanted is None or build.flat:
         return None
     ran = [one for one in outcome.failed if one.actual is not None] if wanted.always else []
-    asked = [row.tried for row in outcome.wrong if wanted.always or not row.kernel.told]
+    asked = [row.tried for row in outcome.wrong if wanted.always or row.tried.packer or not row.kernel.told]
     wrong = {one.candidate.op: one for one in (*ran, *asked)}
     if not wrong and not wanted.always:
         return None

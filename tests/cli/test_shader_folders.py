@@ -21,6 +21,7 @@ from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.modules import watch as verifying
 from refsim.modules.repair.validator import refused, tool
+from refsim.modules.trial import PACKED
 from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"
@@ -337,16 +338,23 @@ def test_a_module_whose_bug_no_cause_explains_is_repaired_unasked(
 
 @pytest.mark.long
 @needs_tools
-def test_a_module_that_packs_weights_wrong_is_named_and_repaired(
-    folder: Path, refsim, tmp_path: Path
+@pytest.mark.parametrize(
+    ("id", "said", "repaired"),
+    [
+        ("pack-window-last-channel", "; got 0x00, need [", True),
+        ("pack-window-taps-last", "as if its dims lay in the order 0, 3, 1, 2", False),
+    ],
+)
+def test_a_module_that_packs_weights_wrong_is_named(
+    id: str, said: str, repaired: bool, folder: Path, refsim, tmp_path: Path
 ) -> None:
     """The kernel that reads them is right, and is not edited."""
-    bug = next(bug for bug in BUGS if bug.id == "pack-window-last-channel")
+    bug = next(bug for bug in BUGS if bug.id == id)
     (folder / f"{bug.module}.spv").write_bytes(bug.compiled(tmp_path))
-    done = refsim(f"shaders {folder} q8ta_conv2d_pw --count 8 --repair")
-    assert f"{bug.module}.spv: packs the constant weight otherwise, in " in done.out
-    assert "1. reduction too short: weight without the last channel (predicts every byte)" in done.out
-    assert f"repair: {bug.module}.spv, " in done.out
+    done = refsim(f"shaders {folder} {bug.op} --count 8")
+    assert f"1. {PACKED}: {bug.module}.spv: packs weight [" in done.out and said in done.out
+    assert (f"\nrepair: {bug.module}.spv, " in done.out) == repaired
+    assert f"of {bug.module}.spv, makes all" in done.out or repaired
 
 
 @pytest.mark.long

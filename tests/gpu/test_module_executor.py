@@ -209,7 +209,7 @@ def test_a_packing_module_that_packs_otherwise_is_found_by_texel(device: Device,
     bound = case_of("q8ta_linear")
     with opened(folder) as executor:
         with pytest.raises(
-            PackingError, match=r"pack_q8_linear_weight.*first is texel \(0, 0\), word 0"
+            PackingError, match=r"pack_q8_linear_weight_.*: packs weight .*first is texel \(0, 0\), word 0"
         ) as caught:
             executor.run_call(bound.call, bound.inputs)
         assert caught.value.buffer != bound.call.expected(bound.inputs)

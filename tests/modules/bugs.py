@@ -12,6 +12,7 @@ from pathlib import Path
 
 from modules import build
 from modules.seed import Seed
+from refsim.modules.trial import PACKED
 
 
 @dataclass(frozen=True)
@@ -238,15 +239,13 @@ BUGS: tuple[Bug, ...] = (
     ),
     # --- modules that pack weights ---
     *_of("pack_q8_conv2d_weights_texture2d", "q8ta_conv2d", "pack_q8_conv2d_weights.comp",
-        ("pack-window-taps-last", "tap * in_channels + ic", "ic * kernel_h * kernel_w + tap",
-            "weights in another order"),
-        ("pack-window-last-channel", "ic < in_channels", "ic + 1 < in_channels", "reduction too short"),
+        ("pack-window-taps-last", "tap * in_channels + ic", "ic * kernel_h * kernel_w + tap", PACKED),
+        ("pack-window-last-channel", "ic < in_channels", "ic + 1 < in_channels", PACKED),
     ),
     *_of("pack_q8_conv2d_dw_weights_texture2d", "q8ta_conv2d_dw", "pack_q8_conv2d_dw_weights.comp",
-        ("pack-depthwise-columns-first", "(ky * kernel_w + kx)", "(kx * kernel_h + ky)", "weights in another order"),
+        ("pack-depthwise-columns-first", "(ky * kernel_w + kx)", "(kx * kernel_h + ky)", PACKED),
     ),
     *_of("pack_q8_linear_weight_texture2d", "q8ta_linear", "pack_q8_linear_weight.comp",
-        ("pack-matrix-outputs-reversed", "texel[j] = ", "texel[3 - j] = ",
-            ("lanes exchanged", "channel constants misplaced")),
+        ("pack-matrix-outputs-reversed", "texel[j] = ", "texel[3 - j] = ", PACKED),
     ),
 )  # fmt: skip

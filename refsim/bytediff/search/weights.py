@@ -13,8 +13,6 @@ from refsim.bytediff.search.device import Read, Told, flipped, rolled, words_of
 from refsim.ops.base.int4 import HALVES, PAIRS, NibbleBlocks
 from refsim.ops.base.traits import Family
 
-#: Larger weights are not packed in each order: that takes its time.
-MOST_ELEMENTS = 1 << 16
 #: The class of what is wrong with the halves of bytes.
 NIBBLES_WRONG = "nibbles read wrong"
 
@@ -55,11 +53,7 @@ _AXES = ("tap row", "tap column", "input word", "output channel")
 
 
 def weights(step: Step) -> Told:
-    """Weights packed from elements in another order, and packed words at other places.
-
-    The words lie [tap row][tap column][input word][output channel].
-    """
-    yield from _packed(step)
+    """Words of weights at other places: they lie [tap row][tap column][input word][output channel]."""
     call, size = step.call, step.call.words("weight").size
     kernel = getattr(call.params, "kernel_size", (1, 1))
     outputs = -(-call.out.shape[call.op.channel_dim] // 4) * 4
@@ -71,32 +65,6 @@ def weights(step: Step) -> Told:
     told = _of_taps(step, (*kernel, depth, inner)) if depth else ()
     count = taps * depth * inner  # what lies behind them is no weight
     yield from told if count == size else ((name, what, _first(count, read)) for name, what, read in told)
-
-
-def _packed(step: Step) -> Told:
-    """Weights whose elements lay in another order when they were packed: [output][tap row][tap column][input]."""
-    call, value = step.call, step.call.consts["weight"]
-    assert value is not None
-    if value.size > MOST_ELEMENTS:
-        return
-    taps = getattr(call.params, "kernel_size", (1, 1))
-    split = value.ndim == 2 and not value.shape[1] % (taps[0] * taps[1])
-    elements = value.reshape(len(value), *taps, -1) if split else value
-    for order in permutations(range(elements.ndim)):
-        kept = [axis for axis in order if elements.shape[axis] > 1]
-        if kept != sorted(kept):
-            lying = elements.reshape([elements.shape[axis] for axis in order])
-            what = ", ".join(map(str, order))
-            for how, other in (
-                ("read", lying.transpose(np.argsort(order))),
-                ("stored", elements.transpose(order)),
-            ):
-                words = call.op.prepack(call, "weight", np.ascontiguousarray(other).reshape(value.shape))
-                yield (
-                    "weights in another order",
-                    f"{how} with its dims in the order {what} when it was packed",
-                    words_of(words),
-                )
 
 
 def _first(count: int, read: Read) -> Read:
