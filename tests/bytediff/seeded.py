@@ -372,6 +372,8 @@ EDITS: tuple[Edit, ...] = (
         "f32(lane(x_words[at // 4], at % 4)) * scale - f32(push[ZP])"),
     line("order of the epilogue", "q8ta_linear", epilogue, "_scaled", "mul_add(t, scale, bias, flags)",
         "(t + bias) * scale"),
+    line("order of the epilogue", "q8ta_linear", epilogue, "int_real", "_scaled(t, ",
+        "-f32(in_zp * wsum) + _scaled(f32(acc), "),
     line("no clamp", "q8ta_add", qmath, "to_int8", *CLAMPED),
     line("no clamp", "q8ta_relu", qmath, "to_int8", *CLAMPED),
     line("no clamp", "q8ta_quantize", qmath, "to_int8", *CLAMPED),
@@ -394,6 +396,8 @@ EDITS: tuple[Edit, ...] = (
     line("tie rule", "q8ta_quantize", qmath, "to_int8", "clamp(whole + zp, QMIN, QMAX)",
         "clamp(int(np.rint(y + np.float32(zp))), QMIN, QMAX)"),
     line("truncation", "q8ta_quantize", qmath, "round_half", "return np.rint(y)", "return np.trunc(y)"),
+    line("truncation", "q8ta_quantize", qmath, "round_half", "return np.rint(y)",
+        "return np.trunc(y + np.float32(0.5))"),
     line("fused multiply-add", "q8ta_add", qmath, "mul_add", "return a * b + c", "return fused(a, b, c)"),
     # 4-bit weights in groups
     line("nibbles read wrong", "linear_q4gsw", int4, "nibble", "- 8", "- 7"),

@@ -8,16 +8,18 @@ from itertools import combinations, permutations
 
 from refsim.bytediff.search.expressions import loops
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
-from refsim.bytediff.search.sums import products
+from refsim.bytediff.search.sums import products, scaled_first
 from refsim.core import lanes
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
 _CALLED: dict[str, tuple[str, ...]] = {
     "np.maximum": ("", "np.minimum"), "np.minimum": ("", "np.maximum"), "np.rint": (
-        "np.trunc", "np.floor", "edit_half_up", "edit_half_away", "np.ceil", ""
+        "np.trunc", "np.floor", "edit_half_up", "edit_half_away", "edit_half_cast", "np.ceil", ""
     ),
     "np.floor": ("np.rint", "np.trunc"), "np.trunc": ("np.rint", "np.floor"), "np.abs": ("",),
-    "round_half": ("np.trunc", "np.floor", "edit_half_up", "edit_half_away", "np.ceil", "np.rint", ""),
+    "round_half": (
+        "np.trunc", "np.floor", "edit_half_up", "edit_half_away", "edit_half_cast", "np.ceil", "np.rint", ""
+    ),
     "wrap32": ("", "edit_wrapped16", "edit_saturated16"), "flush": ("",), "bounded": ("",),
     "min": ("max",), "max": ("min",), "clamp": ("",),
 }  # fmt: skip
@@ -94,6 +96,8 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         yield from _clamped(site)
     if name == "mul_add":
         yield from products(site)
+    if name == "_scaled":
+        yield from scaled_first(site)
     if name == "range":
         yield from _ranges(node)
 

@@ -104,6 +104,11 @@ def half_away(value: Any) -> Any:
     return np.copysign(np.floor(abs(value) + np.float32(0.5)), value)
 
 
+def half_cast(value: Any) -> Any:
+    """A half added and the fraction cut off, as a cast does: wrong for negative numbers."""
+    return np.trunc(value + np.float32(0.5))
+
+
 def carried(word: Any, k: Any, q: Any) -> Any:
     """The word with q in lane k, which is 0 before, as a digit to the base 256: what is no int8 carries over.
 
@@ -116,5 +121,6 @@ def carried(word: Any, k: Any, q: Any) -> Any:
 
 #: The names that edits use for these.
 ADDED: dict[str, Callable[..., Any]] = {
-    f"edit_{f.__name__}": f for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, carried)
+    f"edit_{f.__name__}": f
+    for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, half_cast, carried)
 } | {"edit_fused": qmath.fused}

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import combinations
+from typing import Any
 
 from refsim.bytediff.search.expressions import value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, times
@@ -101,6 +102,21 @@ def products(site: KernelSite) -> Iterator[Alternative]:
             yield Alternative(times(factor, both), "order")
             scaled_first = [a, times(b, factor), value_of(site, addend), *rest]
             yield Alternative(ast.Call(node.func, scaled_first, []), "order")
+
+
+def scaled_first(site: KernelSite) -> Iterator[Alternative]:
+    """A sum scaled before the zero point's part is taken off."""
+    node: ast.Call = site.node
+    total: Any = value_of(site, node.args[0])
+    if site.called(total) == "mul_add":
+        a, b, c, *_ = total.args
+        scaled = ast.Call(node.func, [c, *node.args[1:]], [])
+        yield Alternative(ast.BinOp(scaled, ast.Add(), times(a, b)), "order")
+    elif site.called(total) == "f32" and site.called(total.args[0]) == "wrap32":
+        whole = total.args[0].args[0]
+        first, second = (ast.Call(total.func, [part], []) for part in (whole.left, whole.right))
+        scaled = ast.Call(node.func, [first, *node.args[1:]], [])
+        yield Alternative(ast.BinOp(scaled, whole.op, second), "order")
 
 
 class _Whole(ast.NodeTransformer):
