@@ -401,6 +401,8 @@ EDITS: tuple[Edit, ...] = (
     line("fused multiply-add", "q8ta_add", qmath, "mul_add", "return a * b + c", "return fused(a, b, c)"),
     # 4-bit weights in groups
     line("nibbles read wrong", "linear_q4gsw", int4, "nibble", "- 8", "- 7"),
+    line("weights laid out for another kernel", "embedding_q4gsw", int4, "halves_place",
+        "row % 4, 8 * (k % 4) + row % 8 // 4 * 4", "row % 8 // 2, 8 * (k % 4) + row % 2 * 4"),
     kernel("weights laid out for another kernel", embedding_q4gsw, "halves_place(row, d,",
         "halves_place(row ^ 4, d,"),
     kernel("scale of another group", linear_q4gsw, "k4 // push[GROUP4]", "0"),

@@ -105,17 +105,6 @@ def test_random_bytes_have_no_cause_but_facts() -> None:
     assert "unknown, but" in render(report) and report.as_json()["facts"] == list(report.facts)
 
 
-@pytest.mark.long
-def test_an_epilogue_that_maps_values_is_said() -> None:
-    """Equal right values become equal wrong ones: something behind the sums."""
-    made = PackedBuffer.from_raw(EXPECTED.raw.tobytes(), EXPECTED.desc.shape, EXPECTED.desc.layout)
-    table = np.random.default_rng(4).permutation(256).astype(np.int16) - 128
-    values = EXPECTED.kinds() == ByteKind.VALUE
-    made.data[values] = table[made.data[values].astype(np.int64) + 128]
-    report = report_of(made)
-    assert report.causes[0].name == "wrong after the value was right" and report.causes[0].exact
-
-
 def test_what_right_bytes_contradict_is_weak_and_comes_last() -> None:
     def cause(**changes: int | bool | str) -> Cause:
         return replace(Cause("a", "b", 50, 100, 0), **changes)  # type: ignore[arg-type]

@@ -6,11 +6,10 @@ Each predicts the whole buffer from the right one alone. Where the values themse
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import combinations, product
+from itertools import combinations
 
 import numpy as np
 
-from refsim.bytediff import within
 from refsim.bytediff.evidence import Evidence, Prediction, distinct, once
 from refsim.bytediff.invocations import coordinates
 from refsim.bytediff.search.device import IN_WORDS, loaded, rolled
@@ -21,15 +20,14 @@ from refsim.core.layout import DIM_NAMES, FLOAT_LAYOUTS, FOREIGN, INT8_LAYOUTS, 
 from refsim.core.tensor import TensorDesc
 
 NOTHING, PADDING = "nothing written", "padding leaked"
-#: So few distinct values among the wrong elements could be anywhere; and so many elements each, or a function of the
-#: right value says nothing.
-LEAST_VALUES, LEAST_EACH = 6, 3
+#: So few distinct values among the wrong elements could be anywhere.
+LEAST_VALUES = 6
 #: How many differing cells vote for a distance, how far it is at most, and how many distances are tried.
 VOTERS, REACH, BEST = 160, 4096, 3
 #: The share of wrong cells that must come from elsewhere, and how many at least.
 LEAST_SHARE, LEAST_CELLS = 0.9, 3
-#: A tensor with longer dims, or more elements, is not searched slice by slice; elements come from so near.
-LONGEST, MOST_ELEMENTS, NEAR = 96, 1 << 15, 4
+#: A tensor with longer dims, or more elements, is not searched slice by slice.
+LONGEST, MOST_ELEMENTS = 96, 1 << 15
 
 
 def predictions(ev: Evidence) -> Iterator[Prediction]:
@@ -44,9 +42,7 @@ def predictions(ev: Evidence) -> Iterator[Prediction]:
     if len(distinct(ev.got[at])) >= LEAST_VALUES:
         yield from _distances(ev, at)
         yield from _slices(ev)
-        yield from _neighbours(ev)
         yield from _elsewhere(ev)
-    yield from _mapped(ev)
 
 
 # --- what nobody wrote --------------------------------------------------------------------------------------
@@ -81,7 +77,6 @@ def _unwritten(ev: Evidence) -> Iterator[Prediction]:
                 yield Prediction(
                     name, f"{what}: {left}", np.where(missing, before, ev.want), fitted or read_off
                 )
-    yield from _part(ev)
 
 
 def _missing(ev: Evidence) -> Iterator[tuple[str, str, np.ndarray, bool]]:
@@ -125,21 +120,6 @@ def beyond_whole_groups(launch: Launch, items: np.ndarray) -> np.ndarray:
         group = launch.local[axis] * launch.tile[axis]
         missing |= along >= max(1, launch.global_size[axis] // group) * group
     return missing
-
-
-def _part(ev: Evidence) -> Iterator[Prediction]:
-    """Elements of one phase, side, range or channel group that hold what the buffer was filled with."""
-    at = ev.differing & (ev.kinds == ByteKind.VALUE)
-    held = distinct(ev.got[at])
-    # a kernel may have ended in that value, and a saturated tensor says nothing
-    if len(held) != 1 or int(held[0]) not in ev.fills or len(distinct(ev.want[at])) < LEAST_VALUES:
-        return
-    region = within.tightest(ev)
-    if region is not None:
-        cells = np.where(region.mask, held[0], ev.want).astype(ev.want.dtype)
-        yield Prediction(
-            "only a part is written", f"every element is the same {region.name}", cells, fitted=True
-        )
 
 
 def _batches(ev: Evidence) -> Iterator[Prediction]:
@@ -295,26 +275,6 @@ def _slices(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction("values moved", said, ev.with_cells(np.take(want, source, axis)), fitted=True)
 
 
-def _neighbours(ev: Evidence) -> Iterator[Prediction]:
-    """Elements that are those of a neighbour, all at one distance along two dims at most."""
-    want, got = ev.want[ev.places], ev.got[ev.places]
-    if want.size > MOST_ELEMENTS:
-        return
-    wrong = np.argwhere(ev.differing[ev.places])
-    wrong = wrong[:: max(1, len(wrong) // VOTERS)][:VOTERS]
-    held, votes = got[tuple(wrong.T)], dict[tuple[int, ...], int]()
-    for by in product((-1, 0, 1), *[range(-NEAR, NEAR + 1)] * 3):
-        if 1 <= np.count_nonzero(by) <= 2:
-            at = wrong + by
-            inside = ((at >= 0) & (at < want.shape)).all(axis=1)
-            votes[by] = int((want[tuple(at[inside].T)] == held[inside]).sum())
-    for by, count in sorted(votes.items(), key=lambda row: -row[1])[:BEST]:
-        if 2 * count >= len(wrong):
-            far = ", ".join(f"{dim} {d:+d}" for dim, d in zip("nchw", by, strict=True) if d)
-            moved = np.roll(want, [-d for d in by], (0, 1, 2, 3))
-            yield Prediction("values moved", f"those of {far}", ev.with_cells(moved), fitted=True)
-
-
 def _elsewhere(ev: Evidence) -> Iterator[Prediction]:
     """Wrong words that are whole right words of other places: an address is wrong, no value and no lane is."""
     if not ev.in_words:
@@ -383,27 +343,3 @@ def _foreign(ev: Evidence) -> Iterator[Prediction]:
             fresh = np.concatenate((held[:first], stretch, held[last:])).view(np.int8)
             yield Prediction("write out of bounds", said, fresh, fitted=True)
             return
-
-
-def _mapped(ev: Evidence) -> Iterator[Prediction]:
-    """Equal right bytes became equal wrong ones: the last step is wrong, and neither an address nor a sum."""
-    if not ev.desc.is_int8:
-        return
-    at = np.flatnonzero((ev.kinds == ByteKind.VALUE) & ev.compared)
-    want, got = ev.want[at].astype(np.int64) + 128, ev.got[at].astype(np.int64) + 128
-    wrong = want != got
-    values, pairs = distinct(want[wrong]), distinct(want * 256 + got)
-    table = np.arange(256)
-    table[pairs // 256] = pairs % 256
-    if (
-        len(values) < LEAST_VALUES
-        or np.count_nonzero(wrong) < LEAST_EACH * len(values)
-        or (table[want] != got).any()
-    ):
-        return
-    fresh, became = ev.want.copy(), distinct(table[values] - values)
-    fresh[at] = (table[want] - 128).astype(np.int8)
-    said = f"came out {became[0]:+d}" if len(became) == 1 else "came out as others: "
-    if len(became) > 1:
-        said += choices.first([f"{a - 128} as {b - 128}" for a, b in zip(values, table[values], strict=True)])
-    yield Prediction("wrong after the value was right", f"{len(values)} values {said}", fresh, inferred=True)

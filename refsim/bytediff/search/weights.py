@@ -43,6 +43,10 @@ def _laid_out(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
             yield other, f"laid out in {other.name}, read in {own.name}"
             mixed = NibbleBlocks(own.name, other.low, other.high, own.columns_first)
             yield mixed, f"with the rows of a block in {other.name}"
+            there = dict(zip((*other.low, *other.high), (*own.low, *own.high), strict=True))
+            low, high = (tuple(there[row] for row in rows) for rows in (own.low, own.high))
+            read = NibbleBlocks(own.name, low, high, own.columns_first)  # type: ignore[arg-type]
+            yield read, f"read with the rows of a block in {other.name}"
     turned = NibbleBlocks(own.name, own.low, own.high, not own.columns_first)
     yield turned, f"with blocks stored {'rows' if own.columns_first else 'columns'} first"
     exchanged = NibbleBlocks(own.name, own.high, own.low, own.columns_first)

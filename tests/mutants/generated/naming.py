@@ -100,7 +100,7 @@ ROLES = (
         "clamp", r"clamp\w*|relu|low|high|min|max|bounds?|limit|saturat\w*|narrow\w*|least|most",
         (
             "no clamp", "clamp order", "clamp bounds", "relu bound", "relu dropped or added",
-            "conversion out of range", "another operation", "wrong after the value was right",
+            "conversion out of range", "another operation",
         ),
     ),
     Role(
@@ -206,7 +206,7 @@ ROLES = (
             "another precision", "order of the epilogue", "no clamp", "scale changed", "zero point one off",
             "another tensor's quantization", "clamp order", "clamp bounds", "conversion out of range",
             "zero point not folded", "zero point folded twice", "truncation", "tie rule", "quantized rows",
-            "another operation", "wrong after the value was right",
+            "another operation",
         ),
     ),
 )  # fmt: skip
