@@ -110,7 +110,7 @@ def test_the_first_wrong_value_of_a_chain_is_explained(tmp_path: Path) -> None:
     for value in values:
         array = logical(graph, values, value)
         if value >= node.outputs[0]:  # what reads it is wrong as well
-            array = np.where(array < 127, array + 1, array).astype(array.dtype)
+            array = np.zeros_like(array)
         np.save(tmp_path / f"value-{value}.npy", array)
     report = reports.of_chain(tmp_path, entry.name)
     assert (
