@@ -372,11 +372,3 @@ def test_the_schema_of_one_verb(verb: str, refsim: Callable) -> None:
     whole = json.loads(refsim("schema").out)
     assert done.status == 0
     assert json.loads(done.out) == {**whole["$defs"]["verbs"][verb], "$defs": whole["$defs"]}
-
-
-def test_a_pattern_says_each_thing_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from refsim.bytediff import diff, pattern
-
-    monkeypatch.setattr(pattern, "RULES", (*pattern.RULES, *pattern.RULES))
-    found = diff(bytes(16), bytes([1, *bytes(15)]), "4C", (1, 4, 2, 2))
-    assert found.pattern and len(set(found.pattern)) == len(found.pattern)
