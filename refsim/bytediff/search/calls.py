@@ -26,6 +26,7 @@ _CALLED: dict[str, tuple[str, ...]] = {
 #: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
 _EXCHANGED = {
     "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
+    "insert": ((0, 1),),
     **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
 }  # fmt: skip
 
