@@ -117,7 +117,7 @@ class _Elements:
         value, sizes = _value(call, what), np.frombuffer(packer.push, "<i4")[4:]
         shape = tuple(map(int, sizes)) if len(sizes) > 2 else value.shape
         rows = np.arange(1, value.size + 1).reshape(len(value), -1)
-        return cls(what, rows[:, : prod(shape[1:])].reshape(shape), _DIMS[len(shape)])
+        return cls(what, rows[: shape[0], : prod(shape[1:])].reshape(shape), _DIMS[len(shape)])
 
     def __str__(self) -> str:
         return f"{self.what} {list(self.numbers.shape)}"

@@ -212,7 +212,7 @@ def _replayed(
     """The case on one executor."""
     runner = executor_named(name)
     bound, expected = asked_of(runner, stored.bound, stored.expected)
-    result, outside = within(runner, bound)
+    result, broken = within(runner, bound)
     wrong = not np.array_equal(expected.raw, result.raw)
     seen = ran_again(runner, bound, result, fresh=False).told if wrong else None
     report = diff(
@@ -221,7 +221,7 @@ def _replayed(
     )  # fmt: skip
     return OnExecutor(
         ToldReport.of(report, name, runner),
-        "" if outside is None else str(outside),
+        "" if broken is None else str(broken),
         _foreign(runner, bound, result) if runner.foreign else None,
     )
 

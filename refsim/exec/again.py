@@ -10,10 +10,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from refsim.core.buffer import PackedBuffer
-from refsim.core.errors import OutputError, RefsimError
+from refsim.core.errors import OutputError, PackingError, RefsimError
 from refsim.exec.executor import Executor
 from refsim.ops.base.binding import BoundCase
 
+#: The cause where a module of the call's own folder packs weights otherwise than refsim.
+PACKED = "weights packed otherwise"
 #: How often a wrong call runs again as it was.
 REPEATS = 2
 
@@ -26,7 +28,7 @@ class Again:
     """What a wrong call gave when it ran again: ``distinct`` results in ``runs`` runs, the first one counted.
 
     ``alone``, ``fresh``: whether it was right on one thread instead of ``threads``, and in a process that had run
-    nothing else; None where that was not tried.
+    nothing else; None where that was not tried. ``packed``: what was said of weights that were packed otherwise.
     """
 
     distinct: int = 1
@@ -34,6 +36,7 @@ class Again:
     threads: int = 1
     alone: bool | None = None
     fresh: bool | None = None
+    packed: str = ""
 
     @property
     def told(self) -> tuple[str, str] | None:
@@ -41,6 +44,8 @@ class Again:
         return next(self._rules(), None)
 
     def _rules(self) -> Iterator[tuple[str, str]]:
+        if self.packed:
+            yield PACKED, self.packed
         if self.alone:
             yield (
                 "threads",
@@ -65,7 +70,9 @@ def again(
     """Run a call again that gave ``actual``. Without ``fresh`` in this process alone: it has run nothing else yet."""
     seen, runs = {actual.raw.tobytes()}, 1
     for _ in range(REPEATS):
-        result = _run(executor, bound)
+        result, error = _run(executor, bound)
+        if isinstance(error, PackingError):
+            return Again(packed=str(error))
         if result is None:
             break
         seen.add(result.raw.tobytes())
@@ -80,14 +87,15 @@ def again(
 
 def _is_right(executor: Executor | None, bound: BoundCase, right: Right) -> bool | None:
     """Whether another executor gives the right bytes; None if there is none, or if it does not run the call."""
-    result = None if executor is None else _run(executor, bound)
+    result = None if executor is None else _run(executor, bound)[0]
     return None if result is None else right(result)
 
 
-def _run(executor: Executor, bound: BoundCase) -> PackedBuffer | None:
+def _run(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer | None, RefsimError | None]:
+    """The output, if there is one, and the error, if there was one."""
     try:
-        return executor.run_call(bound.call, bound.inputs)
+        return executor.run_call(bound.call, bound.inputs), None
     except OutputError as error:
-        return error.buffer if isinstance(error.buffer, PackedBuffer) else None
-    except RefsimError:
-        return None
+        return error.buffer if isinstance(error.buffer, PackedBuffer) else None, error
+    except RefsimError as error:
+        return None, error

@@ -165,7 +165,7 @@ def run(
             return Checked(case, name, ERROR, f"refused: {refused}")
         before = {argument: buffer.raw.copy() for argument, buffer in bound.inputs.items()}
         with guarded(f"{bound.case.op}: an input", *bound.inputs.values()):
-            actual, outside = within(executor, bound, ran)
+            actual, broken = within(executor, bound, ran)
         for argument, raw in before.items():
             if not np.array_equal(bound.inputs[argument].raw, raw):
                 return Checked(case, name, ERROR, f"input {argument} was written to")
@@ -175,17 +175,17 @@ def run(
         return Checked(case, name, ERROR, str(error))
     yours = source is None or source.whose == YOURS
     ours = "" if yours or source is None else source.why
-    if same and not outside:
+    if same and broken is None:
         return Checked(case, name, SAME, ours=ours)
-    if source is not None and yours and not outside:
+    if source is not None and yours and broken is None:
         profiles = PROFILES.values() if profile is None else ()
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
             return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
     seen = ran_again(executor, bound, actual).told if explain and not same else None
     detail = compared(bound, expected, actual, explain, seen)
-    told = "" if outside is None else str(outside)
-    return Checked(case, name, ERROR if outside else DIFFERENT, told, ours=ours, **detail)
+    told = "" if broken is None else str(broken)
+    return Checked(case, name, ERROR if broken else DIFFERENT, told, ours=ours, **detail)
 
 
 def ran_again(

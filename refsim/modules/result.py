@@ -211,7 +211,7 @@ def facts(build: Build, verdict: FolderVerdict) -> dict[str, Any]:
     return {
         "folder": build.path, "device": build.device.name, "found": verdict,
         "profiles": [profile.name for profile in build.profiles],
-        "modules": [FolderModule(row, _runs(build, row, True)) for row in build.rows],
+        "modules": _modules(build, True),
         "unknown": [UnknownModule(*one) for one in strangers],
     }  # fmt: skip
 
@@ -219,7 +219,7 @@ def facts(build: Build, verdict: FolderVerdict) -> dict[str, Any]:
 def modules_text(build: Build, once: bool, verbose: bool) -> Text:
     """How many modules there are, or with ``verbose`` the table of them; ``once``: no further variants."""
     if verbose:
-        rows = [FolderModule(row, _runs(build, row, once)).cells() for row in build.rows]
+        rows = [module.cells() for module in _modules(build, once)]
         yield Table(("operator", "module", "variant", "state", "runs"), rows, drop=("variant", "state"))
         return
     states = Counter(row.state for row in build.rows)
@@ -242,15 +242,20 @@ def folder_text(build: Build) -> Text:
     yield f"device {build.device.index}: {build.device.name}; numerics: {allowed}"
 
 
-def _runs(build: Build, row: inventory.ModuleRow, once: bool) -> str:
-    """Whether a module runs, and what runs instead."""
-    taken = inventory.chosen(row.operator, build.host)
-    if row.module in (build.taken if row.variant == inventory.PACKS else taken):
+def _modules(build: Build, once: bool) -> list[FolderModule]:
+    running = build.taken
+    return [FolderModule(row, _runs(build, row, running, once)) for row in build.rows]
+
+
+def _runs(build: Build, row: inventory.ModuleRow, running: Collection[str], once: bool) -> str:
+    """Whether a module is one of those that run, and what runs instead."""
+    if row.module in running:
         return "yes"
     if row.state == inventory.FOUND and not once:
         return "later"
     if row.variant == inventory.PACKS:
         return "no, refsim packs"
+    taken = inventory.chosen(row.operator, build.host)
     return f"no, {taken[0]} does" if taken else "no, refsim's own does"
 
 

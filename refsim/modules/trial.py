@@ -47,8 +47,6 @@ MOST_WRONG, MOST_TRIED, MOST_ELEMENTS = 6, 24, 1 << 16
 APART_ELEMENTS = 1 << 14
 #: The cause of a failure that a device's guard words show, in the words of `refsim.bytediff`.
 OUT_OF_BOUNDS = "write out of bounds"
-#: The cause where a folder's own module packs weights otherwise than refsim.
-PACKED = "weights packed otherwise"
 
 
 @dataclass(frozen=True)
@@ -179,9 +177,8 @@ class ModuleTrial:
             self.executor, tried.candidate.bound, actual,
             lambda out: self._judged(tried.candidate, out).verdict != WRONG,
         )  # fmt: skip
-        told = seen.told or ((PACKED, tried.message) if tried.packer else None)
-        wrong = [(tried, self._report(tried, limit, told))]
-        if told is None and not wrong[0][1].known and (order := self._order(tried)) is not None:
+        wrong = [(tried, self._report(tried, limit, seen.told))]
+        if seen.told is None and not wrong[0][1].known and (order := self._order(tried)) is not None:
             wrong = [(tried, self._report(tried, limit, order))]
         if not (decided(wrong[0][1]) or any(cause.observed for cause in wrong[0][1].causes)):
             elements = 0

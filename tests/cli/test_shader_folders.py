@@ -17,11 +17,11 @@ from modules.example import BINARY
 from modules.hidden import HIDDEN
 from modules.test_modules_build import needs_tools
 
+from refsim.exec.again import PACKED
 from refsim.modules import build as _shaders_build
 from refsim.modules import inventory
 from refsim.modules import watch as verifying
 from refsim.modules.repair.validator import refused, tool
-from refsim.modules.trial import PACKED
 from refsim.ops.base.registry import OPS
 
 pytest_plugins = "modules.opened"

@@ -12,15 +12,15 @@ from exec.recorded import inputs as inputs_of
 
 from refsim.bytediff.versions import RIGHT, WRONG, Judgement, judge
 from refsim.core.buffer import ByteKind, PackedBuffer, offsets
-from refsim.core.errors import DeviceError
+from refsim.core.errors import DeviceError, PackingError
 from refsim.core.launch import Launch
-from refsim.exec.again import REPEATS
+from refsim.exec.again import PACKED, REPEATS
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.model import Model, load
 from refsim.exec.repeat import EXAMPLES, Repeated, repeat
-from refsim.golden.check import DIFFERENT
+from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.check import run as run_case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
@@ -234,6 +234,22 @@ def test_what_running_again_shows(
     assert (causes[0].name == named) is bool(named)
     if named:  # no edit gives bytes that change by themselves
         assert all(cause.place is None for cause in causes)
+
+
+class Packs(EmulatedExecutor):
+    """Gives an output that is off by one, since a module packed its weights otherwise."""
+
+    def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+        error = PackingError("pack.spv", "packs weight [8] otherwise")
+        error.buffer = super().run_prepared(prepared, inputs)
+        error.buffer.raw[:] += 1
+        raise error
+
+
+def test_weights_that_are_packed_otherwise_are_the_cause() -> None:
+    found = run_case(UNARY.name, "packs", Packs(), BOUND, RIGHT_BYTES)
+    assert found.status == ERROR and found.message in found.causes[0].detail
+    assert found.causes[0].name == PACKED and all(cause.place is None for cause in found.causes)
 
 
 def test_a_fresh_process_gives_the_right_bytes() -> None:

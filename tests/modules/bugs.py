@@ -12,7 +12,7 @@ from pathlib import Path
 
 from modules import build
 from modules.seed import Seed
-from refsim.modules.trial import PACKED
+from refsim.exec.again import PACKED
 
 
 @dataclass(frozen=True)
