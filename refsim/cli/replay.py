@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import click
@@ -31,6 +31,7 @@ from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.bisect import launched
 from refsim.device.outputs import ONE_FORMS
+from refsim.exec.again import Again
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
@@ -214,11 +215,12 @@ def _replayed(
     bound, expected = asked_of(runner, stored.bound, stored.expected)
     result, broken = within(runner, bound)
     wrong = not np.array_equal(expected.raw, result.raw)
-    seen = ran_again(runner, bound, result, fresh=False).told if wrong else None
+    seen = ran_again(runner, bound, result, fresh=False) if wrong else Again()
     report = diff(
         expected, result, call=bound, others=others, profile=profile, limit=limit,
-        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen, guards=GUARD_WORDS,
+        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen.told, guards=GUARD_WORDS,
     )  # fmt: skip
+    report = replace(report, pattern=(*report.pattern, *seen.ways))
     return OnExecutor(
         ToldReport.of(report, name, runner),
         "" if broken is None else str(broken),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import OutputError, PackingError, RefsimError
@@ -18,6 +19,8 @@ from refsim.ops.base.binding import BoundCase
 PACKED = "weights packed otherwise"
 #: How often a wrong call runs again as it was.
 REPEATS = 2
+#: In how many other ways it is computed; each compiles its kernels.
+MOST_WAYS = 3
 
 #: Says whether an output is as it must be.
 Right = Callable[[PackedBuffer], bool]
@@ -29,6 +32,7 @@ class Again:
 
     ``alone``, ``fresh``: whether it was right on one thread instead of ``threads``, and in a process that had run
     nothing else; None where that was not tried. ``packed``: what was said of weights that were packed otherwise.
+    ``ways``: a line that says which ways to compute it are right, where it is wrong in the same way each time.
     """
 
     distinct: int = 1
@@ -37,6 +41,7 @@ class Again:
     alone: bool | None = None
     fresh: bool | None = None
     packed: str = ""
+    ways: tuple[str, ...] = ()
 
     @property
     def told(self) -> tuple[str, str] | None:
@@ -79,10 +84,23 @@ def again(
         runs += 1
     found = Again(len(seen), runs, executor.threads)
     if executor.threads > 1:
-        return replace(found, alone=_is_right(executor.anew(1), bound, right))
-    return (
-        replace(found, fresh=_is_right(executor.anew(1), bound, right)) if fresh and len(seen) == 1 else found
-    )
+        found = replace(found, alone=_is_right(executor.anew(1), bound, right))
+    elif fresh and len(seen) == 1:
+        found = replace(found, fresh=_is_right(executor.anew(1), bound, right))
+    return found if found.told else replace(found, ways=tuple(_ways(executor, bound, right)))
+
+
+def _ways(executor: Executor, bound: BoundCase, right: Right) -> Iterator[str]:
+    """Which of the ways in which an executor may compute a call are right, where the one that it takes is wrong."""
+    ways = list(islice(executor.alternatives(bound.call), 1 + MOST_WAYS))
+    tried = {name: _is_right(other, bound, right) for name, other in ways[1:]}
+    if True in tried.values():
+        said = (
+            f"{verdict} by {' and '.join(names)}"
+            for verdict, of in (("right", True), ("wrong as well", False))
+            if (names := [name for name, is_right in tried.items() if is_right is of])
+        )
+        yield f"computed by {ways[0][0]}; {', '.join(said)}"
 
 
 def _is_right(executor: Executor | None, bound: BoundCase, right: Right) -> bool | None:

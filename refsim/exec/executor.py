@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Protocol, TypeVar
 
@@ -147,6 +147,13 @@ class Executor(ABC):
     def anew(self, threads: int) -> Executor | None:
         """The same on so many threads, in a process that has run nothing yet; None if there is no such."""
         return None
+
+    def alternatives(self, call: Call) -> Iterator[tuple[str, Executor]]:
+        """What may compute a call, in words, and an executor on which it does: first what does so here.
+
+        Nothing where there is but one way.
+        """
+        return iter(())
 
     def device_info(self) -> Any:
         """What the driver says of the device (`DeviceInfo`); None for the CPU."""

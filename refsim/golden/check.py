@@ -182,7 +182,7 @@ def run(
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
             return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
-    seen = ran_again(executor, bound, actual).told if explain and not same else None
+    seen = ran_again(executor, bound, actual) if explain and not same else Again()
     detail = compared(bound, expected, actual, explain, seen)
     told = "" if broken is None else str(broken)
     return Checked(case, name, ERROR if broken else DIFFERENT, told, ours=ours, **detail)
@@ -240,7 +240,7 @@ def compared(
     expected: PackedBuffer,
     actual: PackedBuffer,
     explain: bool = True,
-    seen: tuple[str, str] | None = None,
+    seen: Again | None = None,
 ) -> dict[str, Any]:
     """Nothing if the buffers are equal; else what `Checked` says of elements, of pattern and causes with ``explain``.
 
@@ -250,9 +250,11 @@ def compared(
         return {}
     if not explain:
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
-    report = diff(expected, actual, call=bound, limit=1, seen=seen, guards=GUARD_WORDS)
+    seen = seen or Again()
+    report = diff(expected, actual, call=bound, limit=1, seen=seen.told, guards=GUARD_WORDS)
     return {
-        "differing": report.differing, "pattern": tuple(report.pattern), "causes": tuple(report.causes), "sought": True,
+        "differing": report.differing, "pattern": (*report.pattern, *seen.ways),
+        "causes": tuple(report.causes), "sought": True,
     }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from refsim.core.buffer import ByteKind, PackedBuffer, offsets
 from refsim.core.errors import DeviceError, PackingError
 from refsim.core.launch import Launch
 from refsim.exec.again import PACKED, REPEATS
+from refsim.exec.cpu import NativeExecutor
 from refsim.exec.emulated import EmulatedExecutor
 from refsim.exec.executor import Executor
 from refsim.exec.factory import executor_named
@@ -22,8 +23,10 @@ from refsim.exec.model import Model, load
 from refsim.exec.repeat import EXAMPLES, Repeated, repeat
 from refsim.golden.check import DIFFERENT, ERROR
 from refsim.golden.check import run as run_case
+from refsim.golden.rules import case
 from refsim.ops.base.binding import bind
 from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 MIXED = DATA / "models" / "mixed_ops.pte"
 DEPTHWISE, SHUFFLE, GEMV = "q8ta_conv2d_dw", "q8ta_pixel_shuffle", "q8ta_linear_gemv"
@@ -234,6 +237,47 @@ def test_what_running_again_shows(
     assert (causes[0].name == named) is bool(named)
     if named:  # no edit gives bytes that change by themselves
         assert all(cause.place is None for cause in causes)
+
+
+class Several(Scripted):
+    """One that knows other ways to compute a call."""
+
+    def __init__(
+        self, others: Mapping[str, list[int | None]], added: Sequence[int | None] = WRONG_ONCE
+    ) -> None:
+        super().__init__(added)
+        self.others = others
+
+    def alternatives(self, call: Call) -> Iterator[tuple[str, Executor]]:
+        yield "kernel A", self
+        yield from ((name, Scripted(added)) for name, added in self.others.items())
+
+
+@pytest.mark.parametrize(
+    ("executor", "said"),
+    [
+        (Several({"B": [0]}), ["computed by kernel A; right by B"]),
+        (
+            Several({"B": [0], "C": [1], "D": [0], "untried": [0]}),
+            ["computed by kernel A; right by B and D, wrong as well by C"],
+        ),
+        (Several({"B": [1], "C": [None]}), []),
+        (Several({"B": [0]}, [1, 2, 3]), []),
+        (Scripted(WRONG_ONCE), []),
+    ],
+    ids=["right", "several", "none right", "other bytes each time", "one way"],
+)
+def test_which_ways_to_compute_it_are_right(executor: Executor, said: list[str]) -> None:
+    found = run_case(UNARY.name, executor.name, executor, BOUND, RIGHT_BYTES)
+    assert [line for line in found.pattern if line.startswith("computed by")] == said
+
+
+def test_every_native_route_is_a_way_and_right() -> None:
+    bound = bind(case("q8ta_conv2d", 1515))
+    (own, _), (emulated, _), *others = ways = list(NativeExecutor().alternatives(bound.call))
+    assert "kernel of refsim/exec/cpu/" in own and "emulated" in emulated and len(others) >= 2
+    expected = bound.call.expected(bound.inputs)
+    assert all(executor.run_call(bound.call, bound.inputs) == expected for _, executor in ways)
 
 
 class Packs(EmulatedExecutor):

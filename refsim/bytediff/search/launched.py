@@ -215,6 +215,9 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
         by = real(held["INV"])
         at_once = {name: int(bits(real(held[name]) * by)) for name in scales} | {"INV": int(bits(1.0))}
         yield "order of the epilogue", "scales multiplied with each other first", at_once
+    for name in (row.name for row in fields if row.name.endswith("_ZP") and {"INV", "ZP"} <= held.keys()):
+        late = {name: 0, "ZP": held["ZP"] - held[name]}
+        yield "order of the epilogue", f"{name} taken off behind the scale, in steps of the output", late
     groups = (
         [each.name for each in fields if each.type is INT and _ZERO_POINT.search(each.name)],
         [each.name for each in fields if each.type is FLOAT and each.name != "ALPHA"],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -12,9 +12,10 @@ from refsim.core import doing
 from refsim.core.buffer import FAR_WORDS, GUARD, PackedBuffer
 from refsim.core.errors import GuardError, ParameterError
 from refsim.core.launch import Launch
+from refsim.exec.cpu import compiled
 from refsim.exec.cpu.plan import CpuPlan, SharedBlock
 from refsim.exec.cpu.pool.plain import PlainMean
-from refsim.exec.cpu.routes import RouteChoice, choose
+from refsim.exec.cpu.routes import ANY, RouteChoice, choose, others
 from refsim.exec.cpu.schedule import Options
 from refsim.exec.cpu.thread_pool import JobList
 from refsim.exec.emulated import EmulatedExecutor
@@ -22,6 +23,7 @@ from refsim.exec.executor import MOST_SHAPES, Executor
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.graph.graph import Graph
 from refsim.ops.base.prepared import Prepared
+from refsim.ops.base.spec import Call
 
 
 class NativeExecutor(Executor):
@@ -62,6 +64,19 @@ class NativeExecutor(Executor):
 
     def anew(self, threads: int) -> Executor | None:
         return IsolatedExecutor(self.name, NativeExecutor, threads) if type(self) is NativeExecutor else None
+
+    def alternatives(self, call: Call) -> Iterator[tuple[str, Executor]]:
+        """The route that a call takes here with the kernels that this one has, the emulated kernel, other routes."""
+        own = choose(call, self.options.threads, self.options.force)
+        if (jobs := own.jobs()) is None:
+            return
+        yield (
+            f"the route {own.route}, {compiled.told(kernel for job in jobs for kernel in job.kernels)}",
+            self,
+        )
+        yield "the emulated kernel", self._emulated
+        for route in others(call, own.route):
+            yield f"the route {route}", NativeExecutor(self.options.threads, {ANY: route})
 
     def choose(self, prepared: Prepared) -> RouteChoice:
         """The route that a call takes here."""

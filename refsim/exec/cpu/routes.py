@@ -7,7 +7,7 @@ what each route is for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -373,6 +373,12 @@ def choose(
             return RouteChoice(rule, ctx, tuple(rejected))
         rejected.append((rule.route, reason))
     return RouteChoice(None, ctx, tuple(rejected))
+
+
+def others(call: Call, route: str) -> Iterator[str]:
+    """The routes that a call may also take, but for one and what is emulated."""
+    known = [rule.route for rule in RULES if rule.route not in (route, AMX_EMULATED)]
+    return (name for name in known if choose(call, force={ANY: name}).route == name)
 
 
 def _why_not(rule: RouteRule, ctx: RouteContext) -> str | None:

@@ -40,6 +40,13 @@ PREPARED, NATIVE = (
 )
 
 
+#: What a report says of the ways to compute a case: the emulated kernel is right, the native one of a file is not.
+WAY = re.compile(
+    r"computed by the route \S+, kernel of (?P<kernel>refsim/exec/cpu/\w+/\S+?): [^;]*; "
+    r"right by the emulated kernel"
+)
+
+
 @dataclass(frozen=True)
 class Role:
     """A class of code: the ``names`` that tell it, the ``causes`` and ``values`` (of the pattern) that are of it."""
@@ -349,6 +356,13 @@ def written(change: Change, said: str) -> str:
         if found:
             return found
     return ""
+
+
+def way(change: Change, said: str) -> str:
+    """The native kernel by which alone a case is wrong, if the changed file lies in its folder; "" if not."""
+    found = WAY.search(said)
+    beside = found is not None and Path(change.file).parent == Path(found["kernel"]).parent
+    return f"wrong by {found['kernel']} alone" if found and beside else ""
 
 
 def together(change: Change, said: str) -> str:

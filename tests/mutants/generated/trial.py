@@ -268,7 +268,8 @@ class _Trial:
             return replace(made, said=said, cause=naming.cause(self.change, outside))
         made_of = [report for report, _ in timed]
         made = replace(made, reports=tuple(round(seconds, 2) for _, seconds in timed))
-        return self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
+        named = self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
+        return named if named.named else replace(named, region=naming.way(self.change, said))
 
     def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
         """With what the reports of one or several wrong buffers say."""
