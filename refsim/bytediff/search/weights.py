@@ -66,6 +66,12 @@ def weights(step: Step) -> Told:
         kernel = (1, 1)
     taps = kernel[0] * kernel[1]
     depth = size // (taps * inner)
+    if (
+        call.op.family is not Family.DEPTHWISE
+    ):  # behind the words of an output's weights there may be their sums
+        value = call.consts["weight"]
+        assert value is not None
+        depth = min(depth, -(-value[0].size // (4 * taps)))
     told = _of_taps(step, (*kernel, depth, inner)) if depth else ()
     count = taps * depth * inner  # what lies behind them is no weight
     yield from told if count == size else ((name, what, _first(count, read)) for name, what, read in told)
