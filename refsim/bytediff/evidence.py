@@ -150,14 +150,19 @@ class Evidence:
         """
         values, counts = np.unique(self.got[self.differing], return_counts=True)
         common = int(values[counts.argmax()]) if len(values) else 0
-        before = FILL if self.desc.is_int8 else 0x01010101 * FILL
         params = {} if self.bound is None else vars(self.call.params)
         if self.desc.is_int8:
             computed = common in (-128, 127, params.get("out_zp"), params.get("zp"))
         else:
             computed = common != int(np.array([common] * 4).astype(np.int8).view(np.int32)[0])
-        found = (0, *(() if computed else (common,)), *([before] if before in values else []))
+        found = (0, *(() if computed else (common,)), self.unwritten)
         return tuple(dict.fromkeys(found))
+
+    @cached_property
+    def unwritten(self) -> int:
+        """What memory was filled with, if a differing cell holds it; else 0."""
+        before = FILL if self.desc.is_int8 else 0x01010101 * FILL
+        return before if before in self.got[self.differing] else 0
 
     def with_cells(self, cells: np.ndarray) -> np.ndarray:
         """Cells of the expected buffer with other elements, NCHW."""

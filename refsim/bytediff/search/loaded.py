@@ -42,6 +42,7 @@ _PER_CHANNEL = {
     "scale": ("scale of rows", "scale changed"),
 }
 _MISPLACED = ("channel constants misplaced", "scale changed")
+_UNREAD = ("stale or foreign buffer", "read before it was written")
 
 
 def edits(
@@ -67,6 +68,10 @@ def edits(
         names = [name for at, name, _, _ in given["constant"] if at == number and name in PER_CHANNEL]
         if names:
             yield from _vectors(number, step, names)
+        inputs = [name for at, name, _, _ in given["input"] if at == number]
+        if len(inputs) > 1:
+            none = dict.fromkeys(inputs, _nothing)
+            yield DeviceEdit(_UNREAD[0], f"{' and '.join(inputs)} {_UNREAD[1]}", read=none, only=number)
         yield from _of_other_rows(number, step, {
             name: arrays[name] for at, name, arg, _ in given["input"]
             if at == number and name in arrays and arg.name in _PER_CHANNEL
@@ -149,7 +154,11 @@ def _read(step: Step, arg: Arg, holds: str) -> Told:
         yield from (
             (near, f"read with the words of each four {by} apart", apart(by)) for by in strides if by != 1
         )
-        yield "stale or foreign buffer", "read before it was written", lambda words, at, size: 0 * at
+        yield *_UNREAD, _nothing
+
+
+def _nothing(words: Any, at: Any, size: int) -> Any:
+    return 0 * at
 
 
 def _foreign(number: int, name: str, others: Mapping[str, np.ndarray]) -> Iterator[DeviceEdit]:

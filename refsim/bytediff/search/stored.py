@@ -177,6 +177,9 @@ def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
         yield name, said, _with_strides(desc, a, b, desc.strides_whcn[b], desc.strides_whcn[a])
     w, h, c, n = _places(desc)
     yield "H and W exchanged", "with row and column exchanged", _at(desc, h, w, c, n)
+    for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
+        near = [place // 4 + place % 4 if at == dim else place for at, place in enumerate((w, h, c, n))]
+        yield "address", f"with the number of each four {name}s for the place of the first", _at(desc, *near)
     at, layout, turned = offsets(desc), desc.layout, "block transposed"
     size = layout.block_numel
     outer, inner = at % size // layout.inner_block, at % size % layout.inner_block
@@ -217,8 +220,8 @@ def _squares(desc: TensorDesc) -> np.ndarray:
 
 
 def _written(ev: Evidence, at: np.ndarray) -> np.ndarray:
-    """The expected elements scattered to other cells of a zeroed buffer; writes beyond it are dropped."""
-    fresh = np.zeros_like(ev.want)
+    """The expected elements scattered to other cells of a buffer as it began; writes beyond it are dropped."""
+    fresh = np.full_like(ev.want, ev.unwritten)
     to, values = at.reshape(-1), ev.logical.reshape(-1)
     inside = (to >= 0) & (to < len(fresh))
     to, values = to[inside], values[inside]
