@@ -40,11 +40,8 @@ PREPARED, NATIVE = (
 )
 
 
-#: What a report says of the ways to compute a case: the emulated kernel is right, the native one of a file is not.
-WAY = re.compile(
-    r"computed by the route \S+, kernel of (?P<kernel>refsim/exec/cpu/\w+/\S+?): [^;]*; "
-    r"right by the emulated kernel"
-)
+#: What a report says where the emulated kernel is right and native ones are not; and the files of these.
+WAY, KERNELS = r"computed by the route [^;]*; right by the emulated kernel", r"kernel of (refsim/exec/cpu/\w+/\S+?):"
 
 
 @dataclass(frozen=True)
@@ -359,10 +356,11 @@ def written(change: Change, said: str) -> str:
 
 
 def way(change: Change, said: str) -> str:
-    """The native kernel by which alone a case is wrong, if the changed file lies in its folder; "" if not."""
-    found = WAY.search(said)
-    beside = found is not None and Path(change.file).parent == Path(found["kernel"]).parent
-    return f"wrong by {found['kernel']} alone" if found and beside else ""
+    """The native kernel by which a case is wrong and that lies beside the changed file; "" if none does."""
+    told = re.search(WAY, said)
+    kernels = re.findall(KERNELS, told[0]) if told else ()
+    beside = (kernel for kernel in kernels if Path(kernel).parent == Path(change.file).parent)
+    return next((f"wrong by {kernel}" for kernel in beside), "")
 
 
 def together(change: Change, said: str) -> str:
