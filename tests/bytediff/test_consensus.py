@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import pytest
-from seeded import CONV, EXCHANGED, UNBORDERED, Edit
+from seeded import CONV, EXCHANGED, UNBORDERED
+from wrong import Edit
 
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import agreed, decided, reordered

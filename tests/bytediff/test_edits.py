@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from seeded import EDITS, Edit, Line
+from seeded import EDITS
+from wrong import Edit, Line
 
 from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run

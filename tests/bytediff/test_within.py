@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from seeded import CONV, EXCHANGED, FOLDED_TWICE, TRUNCATED, UNFOLDED, UNSIGNED, Edit
+from seeded import CONV, EXCHANGED, FOLDED_TWICE, TRUNCATED, UNFOLDED, UNSIGNED
+from wrong import Edit
 
 from refsim.bytediff import Cause, Report, diff
 from refsim.bytediff.consensus import agreed

@@ -1,0 +1,199 @@
+"""What makes wrong kernels: the right one with one edit of a line, of its launch, or of what it reads."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
+from refsim.core.buffer import PackedBuffer
+from refsim.core.launch import Launch, Triple
+from refsim.core.rng import Rng
+from refsim.ops.base.binding import BoundCase, bind
+from refsim.ops.base.registry import OPS, kernel_of
+
+#: Of a case, so that plain Python takes no second; so many cases are tried until one shows enough.
+MOST_ELEMENTS, CASES, ENOUGH = 500, 60, 24
+Held, Arrays = Mapping[str, int], Mapping[str, np.ndarray]
+Read = Callable[[np.ndarray, Arrays], np.ndarray]
+
+#: Words for one and the same edit, of which a diff says either.
+ALIKE = {
+    "lanes exchanged": "lanes rotated", "operands exchanged": "stale or foreign buffer",
+    "stale or foreign buffer": "reduction too short",  # sums of nothing
+    "scale of another group": "group ignored", "bias left out": "channel constants misplaced",
+    "one coordinate for another": "H and W exchanged",  # where the third dim is 1
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Line:
+    """A text of a function, which occurs there once, and what a wrong kernel has instead."""
+
+    module: Any
+    function: str
+    right: str
+    wrong: str
+
+    def __str__(self) -> str:
+        return f"{self.wrong} for {self.right}"
+
+
+@dataclass(frozen=True)
+class Edit:
+    """A bug: the ``cause`` that a diff must name first, and the edit, in one of four ways.
+
+    ``push``: other push words, made of those that the kernel is launched with. ``read``: other words of a buffer.
+    ``reached``: another grid. ``what`` says it in words where no line does.
+    """
+
+    cause: str
+    op: str
+    line: Line | None = None
+    push: Mapping[str, Callable[[Held], int]] = field(default_factory=dict)
+    read: Mapping[str, Read] = field(default_factory=dict)
+    reached: Callable[[Launch], Triple] | None = None
+    what: str = ""
+    #: The line is one of the host: what launches the kernel, or what lays out its constants.
+    of_host: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The cause, in all words for it."""
+        return (self.cause, ALIKE[self.cause]) if self.cause in ALIKE else (self.cause,)
+
+    @property
+    def words(self) -> str:
+        return str(self.line) if self.line is not None else self.what
+
+    def wrong(self, bound: BoundCase) -> PackedBuffer:
+        """The output of a call, by kernels with the edit; as plain Python."""
+        bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+        held: dict[str, Any] = dict(bench.arrays)
+        found = PackedBuffer(bound.call.out)
+        for step in bench.steps:
+            if self.of_host:
+                held |= self._prepared(step)
+            inputs = [ReadWords.of(self._read(name, held)) for name in step.inputs]
+            held[step.output] = self._step(step, inputs)
+        found.words[:] = held[bench.steps[-1].output][: found.words.size]
+        return found
+
+    def _read(self, name: str, held: Arrays) -> np.ndarray:
+        return self.read[name](held[name], held) if name in self.read else held[name]
+
+    def _prepared(self, step: Step) -> dict[str, np.ndarray]:
+        """Launch a step as the wrong host does; the constants that it lays out."""
+        assert self.line is not None
+        launch = _edited(kernel_of(step.launch.shader).launch, self.line)(step.call)
+        pack = _edited(step.call.op.prepack, self.line)
+        step.launch = launch
+        step.spec = tuple(np.array(launch.spec, np.uint32).astype(np.int64).tolist())
+        step.push = tuple(np.array(launch.push, np.uint32).view(np.int32).tolist())
+        given = ((name, step.call.consts.get(name)) for name in step.inputs)
+        return {name: pack(step.call, name, value) for name, value in given if value is not None}
+
+    def _step(self, step: Step, inputs: list[ReadWords]) -> np.ndarray:
+        kernel, out = kernel_of(step.launch.shader), Out()
+        out.size = step.launch.out.words
+        edited = self.line is not None and not self.of_host
+        run = _edited(kernel.run.py_func, self.line) if edited else kernel.run.py_func
+        push = dict(zip(kernel.push.names, step.push, strict=True))
+        push |= {name: value(push) for name, value in self.push.items() if name in push}
+        x, y, z = step.launch.reached if self.reached is None else self.reached(step.launch)
+        with np.errstate(all="ignore"):
+            run((z, y, x), step.spec, tuple(push.values()), *inputs, out)
+        words = np.zeros(out.size, np.int64)
+        for at, value in out.items():
+            if at < out.size:
+                words[at] = int(value) & 0xFFFFFFFF
+        return words.astype(np.uint32).view(np.int32)
+
+    def shown(self) -> tuple[BoundCase, PackedBuffer]:
+        """The first case of the operator that shows enough, and the wrong output."""
+        return max(self._cases(), key=lambda row: _counted(*row))
+
+    def _cases(self) -> Iterator[tuple[BoundCase, PackedBuffer]]:
+        for seed in range(CASES):
+            bound = bind(OPS[self.op].sample(Rng(seed)))
+            if 32 <= bound.call.out.numel <= MOST_ELEMENTS:
+                wrong = self.wrong(bound)
+                yield bound, wrong
+                if _counted(bound, wrong)[0] == 2 * ENOUGH:
+                    return
+
+
+def _counted(bound: BoundCase, wrong: PackedBuffer) -> tuple[int, int]:
+    """How many elements differ and how many values there are, each up to what is enough; and how many bytes differ."""
+    right = bound.call.expected(bound.inputs)
+    differing = np.count_nonzero(right.unpack().view(np.uint8) != wrong.unpack().view(np.uint8))
+    values = min(len(np.unique(wrong.data)), ENOUGH) if differing else 0
+    return min(differing, ENOUGH) + values, np.count_nonzero(right.raw != wrong.raw)
+
+
+@cache
+def _edited(function: Any, line: Line) -> Any:
+    """A function, and all of its call tree that lead to the edited one, made again from their source."""
+    made: dict[Any, Any] = {}
+
+    def again(function: Any) -> Any:
+        if function in made:
+            return made[function]
+        made[function] = function
+        source = textwrap.dedent(inspect.getsource(function))
+        here = function.__name__ == line.function and function.__module__ == line.module.__name__
+        assert not here or source.count(line.right) == 1, source
+        space = dict(function.__globals__)
+        names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
+        changed = here
+        for key in names & space.keys():
+            if inspect.isfunction(space[key]) and space[key].__module__.startswith("refsim."):
+                own = again(space[key])
+                changed, space[key] = changed or own is not space[key], own
+            elif inspect.ismodule(space[key]) and space[key].__name__.startswith("refsim."):
+                functions = {k: v for k, v in vars(space[key]).items() if inspect.isfunction(v)}
+                inner = {k: again(v) for k, v in functions.items() if f"{key}.{k}(" in source}
+                changed |= any(inner[k] is not functions[k] for k in inner)
+                space[key] = SimpleNamespace(**{**vars(space[key]), **inner})
+        if changed:
+            source = source[source.index("def ") :]
+            source = source.replace(line.right, line.wrong) if here else source
+            exec(compile("from __future__ import annotations\n" + source, "<wrong>", "exec"), space)
+            made[function] = space[function.__name__]
+        return made[function]
+
+    return again(function)
+
+
+def line(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
+    return Edit(cause, op, Line(module, function, right, wrong))
+
+
+def kernel(cause: str, module: Any, right: str, wrong: str, op: str = "") -> Edit:
+    """An edit of an operator's own kernel."""
+    return line(cause, op or module.__name__.rpartition(".")[2], module, "kernel", right, wrong)
+
+
+def hosted(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
+    """An edit of a function of the host."""
+    return Edit(cause, op, Line(module, function, right, wrong), of_host=True)
+
+
+def pushed(cause: str, op: str, what: str, **push: Callable[[Held], int]) -> Edit:
+    return Edit(cause, op, push=push, what=what)
+
+
+def words(cause: str, op: str, what: str, **read: Read) -> Edit:
+    return Edit(cause, op, read=read, what=what)
+
+
+def grid(cause: str, op: str, what: str, reached: Callable[[Launch], Triple]) -> Edit:
+    return Edit(cause, op, reached=reached, what=what)
