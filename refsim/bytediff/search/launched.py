@@ -204,6 +204,9 @@ def _exchanged(fields: Iterable[Field], held: Changes) -> Told:
     if pairs:
         every = {f"{name}_{a}": held[f"{name}_{b}"] for name in pairs for a, b in ("HW", "WH")}
         yield "H and W exchanged", f"{' and '.join(map(str.lower, pairs))} exchanged", every
+    if {"PADDING", "DILATION"} <= set(pairs):
+        both = {f"PADDING_{dim}": held[f"PADDING_{dim}"] * held[f"DILATION_{dim}"] for dim in "HW"}
+        yield "padding offset", "padding multiplied by the dilation", both
     for a, b in combinations(pairs, 2):
         words = {f"{x}_{dim}": held[f"{y}_{dim}"] for x, y in ((a, b), (b, a)) for dim in "HW"}
         yield "stride or dilation", f"{a.lower()} and {b.lower()} exchanged", words

@@ -94,6 +94,50 @@ def folded(site: KernelSite) -> Iterator[Alternative]:
     yield Alternative(made, "arguments exchanged", 2, "rows of all planes in one")
 
 
+def hoisted(site: KernelSite) -> Iterator[Alternative]:
+    """An address taken before a part of a coordinate is added, which then counts words."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    for at, place in enumerate(site.node.args[3:], 3):
+        place, four = value_of(site, place), None
+        if isinstance(place, ast.BinOp) and isinstance(place.op, ast.Mult):
+            four, place = place.left, value_of(site, place.right)
+        if isinstance(place, ast.BinOp) and isinstance(place.op, ast.Add):
+            for first, added in ((place.left, place.right), (place.right, place.left)):
+                given = list(site.node.args)
+                given[at] = first if four is None else times(four, first)
+                made = ast.BinOp(ast.Call(site.node.func, given, []), ast.Add(), added)
+                said = f"{site.names.text(added)} added to the address, not to the coordinate"
+                yield Alternative(made, "arguments exchanged", 2, said)
+
+
+def behind(site: KernelSite) -> Iterator[Alternative]:
+    """The place of a lane in a product, as that of the word's first lane with the lane's number added behind."""
+    factors, node = list[ast.expr](), site.node
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        factors.append(node.right)
+        node = node.left
+    if factors and (base := _first_lanes(site.tree).get(ast.unparse(node))) is not None:
+        first: ast.expr = base
+        for factor in reversed(factors):
+            first = times(first, factor)
+        made = ast.BinOp(first, ast.Add(), ast.BinOp(node, ast.Sub(), base))
+        said = f"a lane's number added behind {site.names.text(first)}"
+        yield Alternative(made, "operand", 2, said)
+
+
+@lru_cache(64)
+def _first_lanes(tree: ast.FunctionDef) -> dict[str, ast.expr]:
+    """What a lane's coordinates are called -> those of the first lane of its word."""
+    found = dict[str, ast.expr]()
+    for node in ast.walk(tree):
+        made = node.value if isinstance(node, ast.Assign) else None
+        if isinstance(made, ast.Call) and "lane_coord" in ast.unparse(made.func):
+            (lanes,) = node.targets  # type: ignore[attr-defined]
+            found |= dict(zip(map(ast.unparse, lanes.elts), made.args[2:], strict=False))
+    return found
+
+
 def other_tensor(site: KernelSite) -> Iterator[Alternative]:
     """The index of a tensor, with the words and the layout of another one."""
     if site.called(site.node) not in ("buf_idx", "word_idx"):

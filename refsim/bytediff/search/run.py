@@ -37,11 +37,9 @@ PLACES_PER_SECOND, EACH_CALL, SLOWER = 30_000_000, 600, 6.0
 HOPELESS = 0.5
 #: Edits are tried for this share of the time; what is left is for whole buffers. Where the cause is known, its line
 #: in a kernel is worth so many places.
-TRIED, LINES = 0.8, PLACES_PER_SECOND
+TRIED, LINES = 0.8, 3 * PLACES_PER_SECOND
 #: Where another buffer has the same line, it is worth so many.
-KNOWN_LINES = LINES // 4
-#: Where it is known in a region alone, so many times as many.
-IN_REGION = 3
+KNOWN_LINES = PLACES_PER_SECOND // 4
 #: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
 SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
@@ -149,7 +147,7 @@ class EditSearch:
         if not again and any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
             self.end_at = self.taken + LINES
         elif any(self._fits_wrong(row) for row in self.inside[:MOST_INSIDE]):
-            self.end_at = min(self.end_at, self.taken + IN_REGION * LINES)
+            self.end_at = min(self.end_at, self.taken + LINES)
         for at in reversed(range(self.last + 1)):
             for candidate in self._candidates(at, seen[at]):
                 if self._late:

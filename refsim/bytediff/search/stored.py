@@ -1,6 +1,6 @@
 """Edits of what is stored, of any kernel and without one: right values at other places, or what was there before.
 
-Each predicts the whole buffer from the right one alone. Where the values themselves are wrong, `device` has the edits.
+Each predicts the whole buffer without a kernel. Where other values themselves are wrong, `device` has the edits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from refsim.core import choices, index
 from refsim.core.buffer import ByteKind, offsets
 from refsim.core.launch import Launch
 from refsim.core.layout import DIM_NAMES, FLOAT_LAYOUTS, FOREIGN, INT8_LAYOUTS, C, H, W
+from refsim.core.qmath import QMAX, QMIN
 from refsim.core.tensor import TensorDesc
 
 NOTHING, PADDING = "nothing written", "padding leaked"
@@ -34,6 +35,7 @@ def predictions(ev: Evidence) -> Iterator[Prediction]:
     """What the buffer would hold by each edit, specific ones first."""
     yield from _unwritten(ev)
     yield from _batches(ev)
+    yield from _rounded_apart(ev)
     yield from _words(ev)
     yield from _addresses(ev)
     yield from _padding(ev)
@@ -137,6 +139,26 @@ def _batches(ev: Evidence) -> Iterator[Prediction]:
         )
 
 
+def _rounded_apart(ev: Evidence) -> Iterator[Prediction]:
+    """The terms of a sum rounded to the output's steps before they are added."""
+    form = ev.call.op.affine and ev.call.op.affine(ev.call.params) if ev.bound is not None else None
+    if form is None or len(form.terms) < 2 or form.relu:
+        return
+    with np.errstate(all="ignore"):
+        scaled = (
+            np.float32(term.factor)
+            * ((ev.arrays[name].astype(np.float32) - np.float32(term.zp)) * np.float32(term.scale))
+            for name, term in zip(ev.inputs, form.terms, strict=True)
+        )
+        total = sum(np.rint(term * form.inv) for term in scaled)
+    cells = np.clip(total + form.zp, QMIN, QMAX).astype(np.int8)
+    yield Prediction(
+        "order of the epilogue",
+        "terms rounded to steps of the output before they are added",
+        ev.with_cells(cells),
+    )
+
+
 # --- right values at other places ------------------------------------------------------------------------
 
 
@@ -178,8 +200,13 @@ def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
     w, h, c, n = _places(desc)
     yield "H and W exchanged", "with row and column exchanged", _at(desc, h, w, c, n)
     for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
-        near = [place // 4 + place % 4 if at == dim else place for at, place in enumerate((w, h, c, n))]
-        yield "address", f"with the number of each four {name}s for the place of the first", _at(desc, *near)
+        places = [w, h, c, n]
+        places[dim] = places[dim] // 4 + places[dim] % 4
+        yield (
+            "address",
+            f"with the number of each four {name}s for the place of the first",
+            _at(desc, *places),
+        )
     at, layout, turned = offsets(desc), desc.layout, "block transposed"
     size = layout.block_numel
     outer, inner = at % size // layout.inner_block, at % size % layout.inner_block

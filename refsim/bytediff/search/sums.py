@@ -42,10 +42,16 @@ def _apart(site: KernelSite, product: ast.expr) -> Iterator[ast.expr]:
         parts = [ast.Call(inner.func, [part], []) for part in (taken.left, taken.right)]
         each = [_product([part, *others]) for part in parts]
         yield ast.BinOp(each[0], ast.Sub(), each[1])
+        for other in (name for name in _scales(site) if name not in map(ast.unparse, others)):
+            yield ast.BinOp(each[0], ast.Sub(), times(parts[1], ast.Name(other, ast.Load())))
         for count in range(1, len(others) + 1):
             for first in combinations(others, count):
                 less = ast.BinOp(_product([parts[0], *first]), ast.Sub(), parts[1])
                 yield _product([less, *(factor for factor in others if factor not in first)])
+
+
+def _scales(site: KernelSite) -> list[str]:
+    return [argument.arg for argument in site.tree.args.args if argument.arg.endswith("scale")]
 
 
 def _factors(site: KernelSite, node: ast.expr) -> list[ast.expr]:
@@ -105,18 +111,24 @@ def products(site: KernelSite) -> Iterator[Alternative]:
 
 
 def scaled_first(site: KernelSite) -> Iterator[Alternative]:
-    """A sum scaled before the zero point's part is taken off."""
+    """A sum scaled before the zero point's part is taken off, which is a real number, or scaled by a factor alone."""
     node: ast.Call = site.node
     total: Any = value_of(site, node.args[0])
+    second: ast.expr
     if site.called(total) == "mul_add":
-        a, b, c, *_ = total.args
-        scaled = ast.Call(node.func, [c, *node.args[1:]], [])
-        yield Alternative(ast.BinOp(scaled, ast.Add(), times(a, b)), "order")
+        a, b, first, *_ = total.args
+        op, second = ast.Add(), times(a, b)
     elif site.called(total) == "f32" and site.called(total.args[0]) == "wrap32":
         whole = total.args[0].args[0]
-        first, second = (ast.Call(total.func, [part], []) for part in (whole.left, whole.right))
-        scaled = ast.Call(node.func, [first, *node.args[1:]], [])
-        yield Alternative(ast.BinOp(scaled, whole.op, second), "order")
+        op, (first, second) = (
+            whole.op,
+            (ast.Call(total.func, [part], []) for part in (whole.left, whole.right)),
+        )
+    else:
+        return
+    scaled = ast.Call(node.func, [first, *node.args[1:]], [])
+    for part in (second, *(times(second, factor) for factor in _factors(site, node.args[1]))):
+        yield Alternative(ast.BinOp(scaled, op, part), "order")
 
 
 class _Whole(ast.NodeTransformer):

@@ -100,6 +100,8 @@ def _of_taps(step: Step, dims: tuple[int, int, int, int]) -> Told:
         if any(dims[axis] > 1 for axis in axes):
             what = " and ".join(f"{_AXES[axis]}s" for axis in axes)
             yield wrong, f"read with {what} backwards", _backwards(dims, axes)
+    if call.op.family is Family.DEPTHWISE and dims[1] % 4:
+        yield wrong, "read as if no row of taps was padded to whole texels", _unpadded(dims)
     yield from (("reduction too short", what, _kept(dims, mask)) for what, mask in _left_out(step, dims[:3]))
     for by in (1, -1, 4, -4):
         yield wrong, f"read {by:+d} words away", rolled(by)
@@ -145,6 +147,21 @@ def _backwards(dims: tuple[int, ...], axes: tuple[int, ...]) -> Read:
         for axis in axes:
             places[axis] = dims[axis] - 1 - places[axis]
         return words[_place(dims, places)]
+
+    return read
+
+
+def _unpadded(dims: tuple[int, int, int, int]) -> Read:
+    """Taps that are numbered row by row, of rows that are stored in whole texels of four."""
+    rows, columns, *_ = dims
+    stored = -(-columns // 4) * 4
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        places = _places(dims, at)
+        tap = places[0] * columns + places[1]
+        row, column = tap // stored, tap % stored
+        inside = (row < rows) & (column < columns)
+        return words[_place(dims, [row * inside, column * inside, *places[2:]])] * inside
 
     return read
 
