@@ -72,7 +72,9 @@ class Findings:
     differing: Annotated[int, "Elements that differ."]
     legal: Annotated[Mapping[str, Allowed], "What each numerics profile explains."]
     profile: Annotated[str | None, "The numerics that the device was allowed."]
-    pattern: Annotated[tuple[str, ...], "What the differing elements have in common, and which ways to compute it are right."]
+    pattern: Annotated[
+        tuple[str, ...], "What the differing elements have in common, and which ways to compute it are right."
+    ]
     causes: Annotated[tuple[Cause, ...], "The likely causes, best first."]
     facts: Annotated[tuple[str, ...], "What is certain where no cause fits well, in sentences."] = ()
 

@@ -53,7 +53,9 @@ class Checked:
     nodes: Annotated[tuple[int, ...], "Of a chain: numbers of the nodes of the first wrong step."] = ()
     operator: Annotated[str | None, "Of a chain: the operator whose output that is."] = None
     differing: Annotated[int | None, "Elements that differ."] = None
-    pattern: Annotated[tuple[str, ...], "What the differing elements have in common, and which ways to compute it are right."] = ()
+    pattern: Annotated[
+        tuple[str, ...], "What the differing elements have in common, and which ways to compute it are right."
+    ] = ()
     causes: Annotated[tuple[Cause, ...], "The likely causes, best first."] = ()
     profiles: Annotated[tuple[str, ...], "Names of numerics profiles."] = ()
     ours: Annotated[str, "Why refsim's own kernels ran; else empty."] = ""

@@ -41,7 +41,10 @@ PREPARED, NATIVE = (
 
 
 #: What a report says where the emulated kernel is right and native ones are not; and the files of these.
-WAY, KERNELS = r"computed by the route [^;]*; right by the emulated kernel", r"kernel of (refsim/exec/cpu/\w+/\S+?):"
+WAY, KERNELS = (
+    r"computed by the route [^;]*; right by the emulated kernel",
+    r"kernel of (refsim/exec/cpu/\w+/\S+?):",
+)
 
 
 @dataclass(frozen=True)
