@@ -296,6 +296,30 @@ def kept(site: KernelSite) -> Iterator[Alternative]:
                 yield Alternative(ast.IfExp(first, value, ast.Name(name, ast.Load())), "kept")
 
 
+#: Where an invocation that writes several words may have been before: which coordinates it goes through, and in words.
+_BEFORE = (
+    ("[(q, oh, n) for q in range(ow // 4 * 4, ow + 1)]", "the columns of four"),
+    ("[(ow, q, n) for q in range(oh // 4 * 4, oh + 1)]", "the rows of four"),
+    ("[(ow, oh, p) for p in range(n + 1)]", "the images"),
+    (
+        "[(q, oh, p) for p in range(n + 1) for q in range(ow // 4 * 4, ow + 1 if p == n else ow // 4 * 4 + 4)]",
+        "the columns of four of each image",
+    ),
+)
+
+
+def kept_over(site: KernelSite) -> Iterator[Alternative]:
+    """The sum of a work item begun with what the same invocation summed for the words before it."""
+    rows = (node for node in ast.walk(site.tree) if isinstance(node, ast.For))
+    for loop in (part for items in rows if "ndindex" in ast.unparse(items.iter) for part in items.body):
+        if isinstance(loop, ast.For) and loop.iter is site.node:
+            turn, turns = ast.unparse(loop.target), ast.unparse(loop.iter)
+            for before, said in _BEFORE:
+                there = f"for x, y, z in {before} if ((ow := x), (oh := y), (n := z))"
+                made = ast.parse(f"({turn} {there} for {turn} in {turns})", mode="eval").body
+                yield Alternative(made, "kept", 3, f"the sum kept over {said}")
+
+
 def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
     """The variables that count from 0 in the loops around a node, the outermost first."""
     return [name for name, _, inside in _counted(tree) if node in inside]

@@ -32,6 +32,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     ((ast.Constant, ast.Tuple), expressions.kept),
     (ast.Name, expressions.name),
     (ast.Attribute, expressions.kind),
+    (ast.Call, expressions.kept_over),
     (ast.Call, calls.called),
     (ast.Call, calls.arguments),
     (ast.Call, places.folded),
