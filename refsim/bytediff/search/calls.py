@@ -8,7 +8,7 @@ from itertools import combinations, permutations
 
 from refsim.bytediff.search.expressions import loops
 from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, similar, times
-from refsim.bytediff.search.sums import products, scaled_first
+from refsim.bytediff.search.sums import products, relu_first, scaled_first
 from refsim.core import lanes
 
 #: Function -> what might be called instead of it with the same arguments; "" is its first argument alone.
@@ -99,6 +99,8 @@ def called(site: KernelSite) -> Iterator[Alternative]:
         yield from products(site)
     if name == "_scaled":
         yield from scaled_first(site)
+    if name == "_finish":
+        yield from relu_first(site)
     if name == "range":
         yield from _ranges(node)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from refsim.bytediff.search.expressions import value_of
 from refsim.bytediff.search.site import Alternative, KernelSite, call, cloned, times
+from refsim.ops.base import epilogue
 
 
 def order(site: KernelSite) -> Iterator[Alternative]:
@@ -129,6 +130,32 @@ def scaled_first(site: KernelSite) -> Iterator[Alternative]:
     scaled = ast.Call(node.func, [first, *node.args[1:]], [])
     for part in (second, *(times(second, factor) for factor in _factors(site, node.args[1]))):
         yield Alternative(ast.BinOp(scaled, op, part), "order")
+
+
+def relu_first(site: KernelSite) -> Iterator[Alternative]:
+    """The relu before the bias is added."""
+    node: ast.Call = site.node
+    real, *between, flags = node.args
+    bias = (
+        next((arg for arg in real.args if ast.unparse(arg) == "bias"), None)
+        if isinstance(real, ast.Call)
+        else None
+    )
+    if not isinstance(real, ast.Call) or bias is None:
+        return
+    relu, has = (site.names.ref(name, vars(epilogue)[name]) for name in ("RELU", "HAS_BIAS"))
+    none = call("np.float32", ast.Constant(0.0))
+    plain = ast.Call(real.func, [none if arg is bias else arg for arg in real.args], [])
+    added = ast.IfExp(ast.BinOp(flags, ast.BitAnd(), has), bias, none)
+    total = ast.BinOp(call("max", plain, none), ast.Add(), added)
+    without = ast.BinOp(flags, ast.BitAnd(), ast.UnaryOp(ast.Invert(), relu))
+    moved = ast.Call(node.func, [total, *between, without], [])
+    yield Alternative(
+        ast.IfExp(ast.BinOp(flags, ast.BitAnd(), relu), moved, node),
+        "relu",
+        3,
+        "relu before the bias is added",
+    )
 
 
 class _Whole(ast.NodeTransformer):
