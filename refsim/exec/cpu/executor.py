@@ -51,6 +51,7 @@ class NativeExecutor(Executor):
             raise ParameterError("cpu executor", "threads is out of range", got=threads, need="1 to 1024")
         self.options = Options(threads, dict(force or {}), own_layouts, memory_limit, wake_always)
         self._emulated = EmulatedExecutor()
+        self._others: dict[str, IsolatedExecutor] = {}
         self._plain = {"aten::mean.out": PlainMean()}
         self._plans: dict[tuple[int, frozenset[int]], CpuPlan] = {}
         #: By the ids of graphs at their bounds.
@@ -66,7 +67,7 @@ class NativeExecutor(Executor):
         return IsolatedExecutor(self.name, NativeExecutor, threads) if type(self) is NativeExecutor else None
 
     def alternatives(self, call: Call) -> Iterator[tuple[str, Executor]]:
-        """The route that a call takes here with the kernels that this one has, the emulated kernel, other routes."""
+        """The route that a call takes here with its kernels, the emulated kernel, other routes in a process each."""
         own = choose(call, self.options.threads, self.options.force)
         if (jobs := own.jobs()) is None:
             return
@@ -76,7 +77,15 @@ class NativeExecutor(Executor):
         )
         yield "the emulated kernel", self._emulated
         for route in others(call, own.route):
-            yield f"the route {route}", NativeExecutor(self.options.threads, {ANY: route})
+            if route not in self._others:  # what is wrong in one route may end the process in another one
+                more = self.options.threads, {ANY: route}
+                self._others[route] = IsolatedExecutor(f"{self.name}, route {route}", NativeExecutor, *more)
+            yield f"the route {route}", self._others[route]
+
+    def close(self) -> None:
+        for other in self._others.values():
+            other.close()
+        self._others.clear()
 
     def choose(self, prepared: Prepared) -> RouteChoice:
         """The route that a call takes here."""
