@@ -177,6 +177,12 @@ def _addresses(ev: Evidence) -> Iterator[Prediction]:
     """Elements written to the cells of a wrong address rule."""
     for name, what, at in _rules(ev.desc):
         yield Prediction(name, f"output written {what}", _written(ev, at))
+    for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
+        places = _places(ev.desc)
+        places[dim] = places[dim] // 4 + places[dim] % 4
+        said = f"output written with the number of each four {name}s for the place of the first"
+        # several elements go to one cell: which of them came last is read off
+        yield Prediction("address", said, _written(ev, _at(ev.desc, *places)), fitted=True)
     turned = np.ascontiguousarray(ev.logical.swapaxes(-1, -2)).reshape(ev.logical.shape)
     yield Prediction("H and W exchanged", "output rows written as columns", ev.with_cells(turned))
     size = ev.desc.sizes_whcn[ev.desc.layout.dim_order[-1]]
@@ -199,14 +205,6 @@ def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
         yield name, said, _with_strides(desc, a, b, desc.strides_whcn[b], desc.strides_whcn[a])
     w, h, c, n = _places(desc)
     yield "H and W exchanged", "with row and column exchanged", _at(desc, h, w, c, n)
-    for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
-        places = [w, h, c, n]
-        places[dim] = places[dim] // 4 + places[dim] % 4
-        yield (
-            "address",
-            f"with the number of each four {name}s for the place of the first",
-            _at(desc, *places),
-        )
     at, layout, turned = offsets(desc), desc.layout, "block transposed"
     size = layout.block_numel
     outer, inner = at % size // layout.inner_block, at % size % layout.inner_block
