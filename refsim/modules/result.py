@@ -321,12 +321,9 @@ def _failure(tried: Tried) -> str:
 def remarks(found: Explained) -> Iterator[str]:
     """What the diff of one case does not say."""
     if found.tried is not found.first:
-        name = found.report.causes[0].name if found.report.causes else ""
-        row = next((row for row in found.kernel.causes if row.name == name), None)
-        fits = (
-            "one fits another wrong case" if row is None else f"one fits {row.exact} of {row.of} wrong cases"
-        )
-        yield f"no known cause fits {found.first.case}; {fits} of the kernel:"
+        name = found.report.causes[0].name
+        row = next(row for row in found.kernel.causes if row.name == name)
+        yield f"no known cause fits {found.first.case}; one fits {row.fit} of {row.of} wrong cases of the kernel:"
 
 
 def written(build: Build, tried: Tried) -> Iterator[str]:

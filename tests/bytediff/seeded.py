@@ -17,6 +17,7 @@ from refsim.ops import (
     nchw_to_int8x4,
     q8ta_add,
     q8ta_clone,
+    q8ta_conv2d_dw,
     q8ta_conv2d_general,
     q8ta_conv2d_pw,
     q8ta_conv2d_transposed,
@@ -110,6 +111,8 @@ EDITS: tuple[Edit, ...] = (
     kernel("one coordinate for another", int8x4_to_nchw, "rest = 4 * i + k\n"
         "            w, rest = rest % push[X + W], rest // push[X + W]",
         "rest = 4 * i\n            w, rest = rest % push[X + W] + k, rest // push[X + W]"),
+    kernel("address", q8ta_pixel_shuffle, "source = kc * r * r", "source = c * r * r + kc - c"),
+    kernel("address", q8ta_pixel_shuffle, "kh // r, source, n)", "kh // r, source - kw % r, n) + kw % r"),
     kernel("address", q8ta_linear, "index.word_idx(push, X, x_hash, 0, h, c, n)",
         "index.word_idx(push, X, x_hash, 0, row, 0, 0)"),
     # wrong terms in the sum
@@ -149,10 +152,27 @@ EDITS: tuple[Edit, ...] = (
     kernel("sums not reset", linear_dq8ca_q4gsw, "acc = 0", "acc = 0 if g == 0 else acc"),
     line("unsigned lanes", "q8ta_linear", lanes, "dot4", "lane(a, 3) * lane(b, 3)",
         "(lane(a, 3) & 255) * lane(b, 3)"),
+    kernel("sums not reset", q8ta_conv2d_dw, "for i in range(push[KERNEL_H]):",
+        "for ow, i in [(q, k) for q in range(left, ow + 1) for k in range(push[KERNEL_H])]:"),
     # wrong constants and zero points
     line("zero point not folded", "q8ta_conv2d_pw", epilogue, "int_real", "acc - np.int64(in_zp) * wsum", "acc"),
     line("zero point folded twice", "q8ta_linear", epilogue, "int_real", "acc - np.int64(in_zp) * wsum",
         "acc - 2 * np.int64(in_zp) * wsum"),
+    pushed("order of the epilogue", "q8ta_pixel_shuffle", "the zero point taken off in steps of the output",
+        IN_ZP=lambda p: 0, ZP=lambda p: p["ZP"] - p["IN_ZP"]),
+    kernel("order of the epilogue", q8ta_add, "q = requant_added(total, inv, push[ZP], push[FLAGS])",
+        "q = min(max(int(np.rint(f32(lane(word_a, k) - push[A_ZP]) * a_scale * inv) + np.rint("
+        "f32(lane(word_b, k) - push[B_ZP]) * b_scale * alpha * inv)) + push[ZP], -128), 127)"),
+    line("order of the epilogue", "q8ta_add", q8ta_add, "_sum", "f32(qb - b_zp) * b_scale",
+        "f32(qb) * b_scale - f32(b_zp) * a_scale"),
+    line("order of the epilogue", "q8ta_conv2d_general", epilogue, "float_epilogue",
+        "_scaled(t, weight_scale * in_scale, bias, flags)",
+        "_scaled(f32(acc), weight_scale * in_scale, bias, flags) - f32(wsum) * f32(in_zp) * in_scale"),
+    line("relu bound", "q8ta_linear", epilogue, "int_epilogue",
+        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)",
+        "np.maximum(int_real(acc, wsum, in_zp, weight_scale, in_scale, f32(0), flags), f32(0)) "
+        "+ (bias if flags & HAS_BIAS else f32(0)), inv, zp, flags & ~RELU) if flags & RELU else _finish("
+        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)"),
     pushed("zero point one off", "q8ta_linear", "the input's zero point one too large",
         IN_ZP=lambda p: p["IN_ZP"] + 1),
     words("weight sums over the wrong dimension", "q8ta_linear", "weight sums over the outputs",

@@ -66,9 +66,8 @@ def weights(step: Step) -> Told:
         kernel = (1, 1)
     taps = kernel[0] * kernel[1]
     depth = size // (taps * inner)
-    if (
-        call.op.family is not Family.DEPTHWISE
-    ):  # behind the words of an output's weights there may be their sums
+    if call.op.family is not Family.DEPTHWISE:
+        # behind the weights of a transposed convolution lie sums of them
         value = call.consts["weight"]
         assert value is not None
         depth = min(depth, -(-value[0].size // (4 * taps)))
