@@ -168,11 +168,6 @@ EDITS: tuple[Edit, ...] = (
     line("order of the epilogue", "q8ta_conv2d_general", epilogue, "float_epilogue",
         "_scaled(t, weight_scale * in_scale, bias, flags)",
         "_scaled(f32(acc), weight_scale * in_scale, bias, flags) - f32(wsum) * f32(in_zp) * in_scale"),
-    line("relu bound", "q8ta_linear", epilogue, "int_epilogue",
-        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)",
-        "np.maximum(int_real(acc, wsum, in_zp, weight_scale, in_scale, f32(0), flags), f32(0)) "
-        "+ (bias if flags & HAS_BIAS else f32(0)), inv, zp, flags & ~RELU) if flags & RELU else _finish("
-        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)"),
     pushed("zero point one off", "q8ta_linear", "the input's zero point one too large",
         IN_ZP=lambda p: p["IN_ZP"] + 1),
     words("weight sums over the wrong dimension", "q8ta_linear", "weight sums over the outputs",
@@ -251,6 +246,11 @@ EDITS: tuple[Edit, ...] = (
     kernel("lanes exchanged", int8x4_to_nchw, "x_words[at // 4], at % 4", "x_words[at // 4], k"),
     line("range of rows", "choose_qparams_affine", row_range, "row_range", "range(row * k, row * k + k)",
          "range(row * k, row * k + k - 1)"),
+    line("relu bound", "q8ta_linear", epilogue, "int_epilogue",
+        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)",
+        "np.maximum(int_real(acc, wsum, in_zp, weight_scale, in_scale, f32(0), flags), f32(0)) "
+        "+ (bias if flags & HAS_BIAS else f32(0)), inv, zp, flags & ~RELU) if flags & RELU else _finish("
+        "int_real(acc, wsum, in_zp, weight_scale, in_scale, bias, flags), inv, zp, flags)"),
 )  # fmt: skip
 
 #: Edits that any convolution takes; several tests need them.
