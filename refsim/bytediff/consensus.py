@@ -71,7 +71,7 @@ class Agreed:
     def __str__(self) -> str:
         if self.of == 1:
             return str(self.cause)
-        fit = f"predicts {self.fit}" if self.exact else f"explains {self.fit}"
+        fit = self.fit if self.cause.asked else f"{'predicts' if self.exact else 'explains'} {self.fit}"
         few = ", weak" if self.few else ""
         return f"{self.cause.what} ({fit} of {self.of} wrong cases{self.otherwise}{few})"
 
@@ -83,6 +83,8 @@ class Agreed:
     @property
     def fit(self) -> str:
         """How many buffers it predicts as it reads here, where the text says of how many."""
+        if self.cause.asked:
+            return f"seen in {self.seen}"
         return str(self.forms[0].exact) if self.exact else f"parts of {self.seen}"
 
     @property
@@ -113,9 +115,9 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
     """The causes of several wrong buffers of one kernel, the one that explains most of them first.
 
     A cause that predicts a buffer exactly counts more than any number of parts, unless so little differs there that
-    anything may fit it. One that reads alike in all of them counts more than one that is another edit in each. Causes
-    that are weak wherever they are named come last. Where two explain as many buffers equally well, the one that ranks
-    higher in the first of them comes first.
+    anything may fit it. What a kernel said of itself counts as much as one that predicts all of them. One that reads
+    alike in all of them counts more than one that is another edit in each. Causes that are weak wherever they are named
+    come last. Where two explain as many buffers equally well, the order is that of the first buffer.
     """
     named: dict[str, list[Cause]] = {}
     for one in found:
@@ -128,7 +130,7 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
         causes = named[row.name]
         return (
             all(c.weak and not c.exact for c in causes),
-            -max(_exact(causes).values(), default=0),
+            -len(found) if any(c.asked for c in causes) else -max(_exact(causes).values(), default=0),
             -sum(_exact(causes).values()),
             -row.exact,
             -row.score,

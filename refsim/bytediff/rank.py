@@ -44,7 +44,8 @@ class Cause:
     ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
     that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``constant``
     says that one value is predicted for all differing cells. ``place`` is where the kernel has an edit that gives the
-    predicted bytes, if one was found. ``observed``: it was seen by running the call again.
+    predicted bytes, if one was found. ``observed``: it was seen by running the call again; ``asked``: with
+    other inputs, so that its kernel said what it reads.
     """
 
     name: OwnName
@@ -60,10 +61,12 @@ class Cause:
     place: Annotated[Place | None, "Where a kernel with an edit gives these bytes; null without one."] = None
     observed: Annotated[bool, "Whether it was seen by running the call again, and predicts nothing."] = False
 
+    asked: Annotated[bool, "Whether that run had other inputs, to see what the kernel reads."] = False
+
     @classmethod
-    def seen(cls, name: str, detail: str, differing: int) -> Cause:
+    def seen(cls, name: str, detail: str, differing: int, asked: bool = False) -> Cause:
         """What running the call again showed: it predicts nothing, and is so all the same."""
-        return cls(name, detail, differing, differing, 0, observed=True)
+        return cls(name, detail, differing, differing, 0, observed=True, asked=asked)
 
     @property
     def exact(
@@ -86,10 +89,15 @@ class Cause:
         return made and (self.differing < LEAST_FITTED or (not self.exact and self.constant))
 
     @property
+    def sure(self) -> bool:
+        """Whether it explains everything, and no part of it was made to fit."""
+        return self.exact and not (self.weak or self.fitted or self.inferred or self.where)
+
+    @property
     def fit(self) -> str:
         """How well the prediction fits, in words."""
         if self.observed:
-            return "seen by running it again"
+            return f"seen by running it {'with other inputs' if self.asked else 'again'}"
         if self.exact:
             return "predicts every byte" if self.whole else "predicts every element"
         against = f", contradicts {self.contradicted}" if self.contradicted else ""

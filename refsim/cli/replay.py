@@ -37,7 +37,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import unlike_case
-from refsim.golden.check import asked_of, ran_again, within
+from refsim.golden.check import answered, asked_of, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport, written_by
@@ -220,7 +220,7 @@ def _replayed(
         expected, result, call=bound, others=others, profile=profile, limit=limit,
         title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen.told, guards=GUARD_WORDS,
     )  # fmt: skip
-    report = replace(report, pattern=(*report.pattern, *seen.ways))
+    report = answered(replace(report, pattern=(*report.pattern, *seen.ways)), runner, bound)
     return OnExecutor(
         ToldReport.of(report, name, runner),
         "" if broken is None else str(broken),

@@ -76,7 +76,7 @@ def again(
     """Run a call again that gave ``actual``. Without ``fresh`` in this process alone: it has run nothing else yet."""
     seen, runs = {actual.raw.tobytes()}, 1
     for _ in range(REPEATS):
-        result, error = _run(executor, bound)
+        result, error = ran(executor, bound)
         if isinstance(error, PackingError):
             return Again(packed=str(error))
         if result is None:
@@ -109,11 +109,11 @@ def _ways(executor: Executor, bound: BoundCase, right: Right) -> Iterator[str]:
 
 def _is_right(executor: Executor | None, bound: BoundCase, right: Right) -> bool | None:
     """Whether another executor gives the right bytes; None if there is none, or if it does not run the call."""
-    result = None if executor is None else _run(executor, bound)[0]
+    result = None if executor is None else ran(executor, bound)[0]
     return None if result is None else right(result)
 
 
-def _run(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer | None, RefsimError | None]:
+def ran(executor: Executor, bound: BoundCase) -> tuple[PackedBuffer | None, RefsimError | None]:
     """The output, if there is one, and the error, if there was one."""
     try:
         return executor.run_call(bound.call, bound.inputs), None

@@ -308,7 +308,7 @@ class KernelCauses:
     def told(self) -> bool:
         """Whether a cause predicts all cases of which one was sought, and was not read off them."""
         return any(
-            row.exact == row.of and not (row.cause.weak or row.cause.fitted)
+            row.exact == row.of and not (row.cause.weak or row.cause.fitted or row.cause.asked)
             for row in self.causes[:MOST_CAUSES]
         )
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from refsim.bytediff import diff
+from refsim.bytediff import Report, diff
+from refsim.bytediff.consensus import agreed
 from refsim.bytediff.rank import Cause
 from refsim.core import doing
 from refsim.core.buffer import GUARD_WORDS, PackedBuffer, guarded
@@ -19,6 +20,7 @@ from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
 from refsim.exec.executor import YOURS, Executor
+from refsim.exec.reads import asked
 from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged
 from refsim.golden.store import DigestEntry, digest
@@ -184,8 +186,7 @@ def run(
         found = judged(bound, actual, profiles=profiles, defects=source.forgiven)
         if found.verdict in ACCEPTED:
             return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
-    seen = ran_again(executor, bound, actual) if explain and not same else Again()
-    detail = compared(bound, expected, actual, explain, seen)
+    detail = compared(bound, expected, actual, explain, executor)
     told = "" if broken is None else str(broken)
     return Checked(case, name, ERROR if broken else DIFFERENT, told, ours=ours, **detail)
 
@@ -207,6 +208,22 @@ def ran_again(
         return again(
             executor, bound, actual, right or (lambda out: bool((out.raw == expected)[defined].all())), fresh
         )
+
+
+def answered(report: Report, executor: Executor, bound: BoundCase, others: Sequence[Report] = ()) -> Report:
+    """A wrong call's report with what its kernel reads otherwise, unless one edit explains it and the others."""
+    likeliest = agreed([report, *others])[:1]
+    if report.same or any(
+        one.cause.observed or (one.cause.sure and one.exact == one.of) for one in likeliest
+    ):
+        return report
+    with doing.explaining(f"{bound.case} on {executor.name}"):
+        found = asked(executor, bound)
+    if found is None:
+        return report
+    exact = int(likeliest[0].cause.exact) if likeliest else 0
+    cause = Cause.seen(*found, report.differing, asked=True)
+    return replace(report, causes=(*report.causes[:exact], cause, *report.causes[exact:]), facts=())
 
 
 def asked_of(executor: Executor, bound: BoundCase, expected: PackedBuffer) -> tuple[BoundCase, PackedBuffer]:
@@ -242,18 +259,20 @@ def compared(
     expected: PackedBuffer,
     actual: PackedBuffer,
     explain: bool = True,
-    seen: Again | None = None,
+    executor: Executor | None = None,
 ) -> dict[str, Any]:
     """Nothing if the buffers are equal; else what `Checked` says of elements, of pattern and causes with ``explain``.
 
-    ``bound``: the call that wrote them; None for a float operator. ``seen``: what running it again showed.
+    ``bound``: the call that wrote them; None for a float operator. ``executor``: where it runs again.
     """
     if np.array_equal(expected.raw, actual.raw):
         return {}
     if not explain:
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
-    seen = seen or Again()
+    seen = Again() if executor is None or bound is None else ran_again(executor, bound, actual)
     report = diff(expected, actual, call=bound, limit=1, seen=seen.told, guards=GUARD_WORDS)
+    if executor is not None and bound is not None:
+        report = answered(report, executor, bound)
     return {
         "differing": report.differing, "pattern": (*report.pattern, *seen.ways),
         "causes": tuple(report.causes), "sought": True,

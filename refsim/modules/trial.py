@@ -31,7 +31,7 @@ from refsim.core.qmath import CANONICAL, Profile
 from refsim.exec.executor import Executor
 from refsim.exec.finding import NOT_SEEN, ORDER, KernelFinding
 from refsim.golden.apart import KernelCauses, Runs, WrongCase, of_kernel
-from refsim.golden.check import ran_again, within
+from refsim.golden.check import answered, ran_again, within
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, WRONG, Judged, judged
 from refsim.golden.telling import TellingCase
 from refsim.ops.base.spec import Call
@@ -192,6 +192,7 @@ class ModuleTrial:
         first, later = wrong[0][1], [report for _, report in wrong[1:]]
         if set(exact_edits(later)) - set(exact_edits([first])):  # which of these give the first case too
             wrong[0] = (tried, self._report(tried, limit, like=later))
+        self._ask(wrong)
         cases = [
             WrongCase(one.candidate.name, report.causes, bound=one.candidate.bound) for one, report in wrong
         ]
@@ -200,6 +201,13 @@ class ModuleTrial:
         names = tuple(case.name for case in cases)
         report = reordered(report, kernel.causes)
         return Explained(tried, shown, report, kernel, names, seen.distinct, seen.runs)
+
+    def _ask(self, wrong: list[tuple[Tried, Report]]) -> None:
+        """Say in one report what the kernel reads otherwise: in the first that no known defect of upstream's hides."""
+        at = next((i for i, (one, _) in enumerate(wrong) if not one.candidate.hidden), 0)
+        tried, report = wrong[at]
+        others = [other for i, (_, other) in enumerate(wrong) if i != at]
+        wrong[at] = (tried, answered(report, self.executor, tried.candidate.bound, others))
 
     def _report(
         self,

@@ -1,0 +1,239 @@
+"""What each output of a wrong call reads, found by asking its kernel.
+
+An element is changed, and the outputs that change with it read it. Many elements change at once: in turn those whose
+number has a certain bit, and those whose number lacks it. So an output tells the number of the one element that it
+reads. One that sums products reads an element in each of them: there, all weights but one of each channel are 0. The
+definition is asked in the same way.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from refsim.core.buffer import PackedBuffer
+from refsim.core.counted import counted
+from refsim.core.errors import RefsimError
+from refsim.exec.again import ran
+from refsim.exec.executor import Executor
+from refsim.ops.base.arg import Kind
+from refsim.ops.base.binding import BoundCase
+
+#: What a cause is called that was found by asking.
+NAME = "other elements read"
+#: An output that reads none of the elements that change, or several.
+NONE, SEVERAL = -1, -2
+#: What an int8 element changes to, from its negative: a product of two of them shows in an output.
+FAR = 100
+#: So many weights of a channel are looked at, each alone: some at the start, the others spread to the end.
+FIRST_TAPS, SPREAD_TAPS = 6, 10
+#: Of so many tensors it is told what is read; and so many weights with which it is right.
+MOST_TOLD, MOST_RIGHT = 2, 4
+
+
+@dataclass(frozen=True)
+class Reads:
+    """Which element of a tensor each output reads, and which it should: its number, `NONE` or `SEVERAL`.
+
+    ``tap``: the one weight of each channel that is not 0; empty if weights are as they were. ``clamped``: outputs at a
+    bound of int8, where what is read need not show.
+    """
+
+    tensor: str
+    shape: tuple[int, ...]
+    got: np.ndarray
+    need: np.ndarray
+    clamped: np.ndarray
+    tap: str = ""
+
+    @property
+    def others(self) -> np.ndarray:
+        """Where one element is read instead of another."""
+        return (self.got != self.need) & (self.got >= 0) & (self.need >= 0)
+
+    def element(self, number: int) -> str:
+        """An element by its index."""
+        if number < 0:
+            return f"{'no element' if number == NONE else 'several elements'} of {self.tensor}"
+        return f"{self.tensor}{_index(np.unravel_index(number, self.shape))}"
+
+
+@dataclass(frozen=True)
+class Misread:
+    """What outputs read otherwise, and where these are: ``wrong``, of which some are true.
+
+    ``right``: the weights with which all outputs read what they should, among the ``taps`` that were looked at.
+    """
+
+    reads: Reads
+    wrong: np.ndarray
+    right: Sequence[str] = ()
+    taps: int = 0
+
+    @property
+    def rank(self) -> tuple[int, int]:
+        """An output that reads another element says more than one that reads none, or several."""
+        return int((self.wrong & self.reads.others).sum()), int(self.wrong.sum())
+
+    def __str__(self) -> str:
+        reads = self.reads
+        shown = self.wrong & reads.others if self.rank[0] else self.wrong
+        at = tuple(np.argwhere(shown)[0])
+        got, need = (reads.element(int(which[at])) for which in (reads.got, reads.need))
+        where = f"in products with {reads.tap}, " if reads.tap else ""
+        count = f"{self.wrong.sum()} of {counted(self.wrong.size, 'output')}"
+        if self.right:
+            more = ", ..." if len(self.right) > MOST_RIGHT else ""
+            count += f"; right with {len(self.right)} of {counted(self.taps, 'weight')}: "
+            count += f"{', '.join(self.right[:MOST_RIGHT])}{more}"
+        return f"{where}output {_index(at)} reads {got}, need {need} ({count})"
+
+
+def asked(executor: Executor, bound: BoundCase) -> tuple[str, str] | None:
+    """What a wrong call reads otherwise, as the name and the words of a cause; None if nothing is found."""
+    found = misread(executor, bound)
+    return (NAME, "; ".join(map(str, found[:MOST_TOLD]))) if found else None
+
+
+def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
+    """What outputs of a call read otherwise on an executor, for each tensor; what says most first.
+
+    Only what can be asked is known: int8 and float inputs, int8 weights, other constants that are numbers.
+    """
+    rows: dict[str, list[Reads]] = defaultdict(list)
+    with suppress(RefsimError):  # a kernel that is broken may refuse other inputs
+        for one in _Asked(executor, bound).all():
+            rows[one.tensor].append(one)
+    found = []
+    for name, of in rows.items():
+        wrong = _of_input(of) if name in bound.inputs else [one.others for one in of]
+        right = [one.tap for one, bad in zip(of, wrong, strict=True) if not bad.any()]
+        found.append(
+            max(
+                (Misread(one, bad, right, len(of)) for one, bad in zip(of, wrong, strict=True)),
+                key=lambda m: m.rank,
+            )
+        )
+    return sorted((one for one in found if one.wrong.any()), key=lambda one: one.rank, reverse=True)
+
+
+def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
+    """Where the wrong element of an input is read.
+
+    Of products: an output in which one of them shows would show each. Of constants less is known, see `Reads.others`.
+    """
+    got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
+    if rows[0].tap:
+        shown = (got != NONE).any(0) & (need >= 0).any(0)
+        return list((got != need) & (need != SEVERAL) & shown)
+    return list((got != need) & (need >= 0) & ((got != NONE) | ~rows[0].clamped))
+
+
+class _Asked:
+    """A call whose inputs and constants are replaced, on an executor and by definition."""
+
+    def __init__(self, executor: Executor, bound: BoundCase) -> None:
+        self.executor, self.bound = executor, bound
+        self.inputs = {name: one.unpack() for name, one in bound.inputs.items()}
+        self.consts = {name: one for name, one in bound.call.consts.items() if one is not None}
+
+    def all(self) -> Iterator[Reads]:
+        """Everything that is asked. Raises what the executor raises."""
+        consts = [
+            (arg, self.consts[arg.name])
+            for arg in self.bound.call.op.of_kind(Kind.CONST)
+            if arg.name in self.consts
+        ]
+        weights = [(arg, array) for arg, array in consts if array.dtype == np.int8]
+        for name, array in self.inputs.items():
+            if array.dtype in (np.int8, np.float32) and not weights:
+                yield self._reads(name, *_far(array))
+        for arg, array in weights:
+            for tap in _taps(array.shape, arg.channels or 0):
+                yield from self._with_tap(arg.name, array, tap)
+        for arg, array in consts:
+            if array.dtype in (np.int32, np.float32):
+                yield self._reads(arg.name, array, 3 * array + array.dtype.type(1 + np.abs(array).max()))
+
+    def _with_tap(self, name: str, array: np.ndarray, tap: tuple[slice | int, ...]) -> Iterator[Reads]:
+        """In products with one weight of each channel: which inputs are read, and of which channel the weight is."""
+        alone, negated = np.zeros_like(array), np.zeros_like(array)
+        alone[tap], negated[tap] = FAR, -FAR
+        told = f"{name}[{', '.join(':' if isinstance(i, slice) else str(i) for i in tap)}]"
+        for other, one in self.inputs.items():
+            if one.dtype == np.int8:
+                yield replace(self._reads(other, *_far(one), {name: alone}), tap=told)
+        yield replace(self._reads(name, negated, alone), tap=told)
+
+    def _reads(
+        self,
+        tensor: str,
+        before: np.ndarray,
+        after: np.ndarray,
+        others: Mapping[str, np.ndarray] | None = None,
+    ) -> Reads:
+        """Which of the elements that differ between ``before`` and ``after`` each output reads."""
+        others = others or {}
+        differ = np.flatnonzero(before != after)
+        base = self._outputs({**others, tensor: before})
+        number = np.zeros(base.shape, np.int64)
+        none, several = np.ones(base.shape, bool), np.zeros(base.shape, bool)
+        for bit in range(max(1, (len(differ) - 1).bit_length())):
+            has = np.arange(len(differ)) >> bit & 1 == 1
+            lacks_it, has_it = (
+                self._outputs({**others, tensor: _changed(before, after, differ[at])}) != base
+                for at in (~has, has)
+            )
+            number |= has_it.astype(np.int64) << bit
+            none &= ~(lacks_it | has_it)
+            several |= lacks_it & has_it
+        got, need = np.where(
+            several, SEVERAL, np.where(none, NONE, differ[np.minimum(number, len(differ) - 1)])
+        )
+        clamped = np.isin(base[0], (-128, 127)) if base.dtype == np.int8 else np.zeros(base[0].shape, bool)
+        return Reads(tensor, before.shape, got, need, clamped)
+
+    def _outputs(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+        """The values of the kernel and those of the definition. Raises what the executor raises."""
+        consts = {name: arrays.get(name, one) for name, one in self.bound.call.consts.items()}
+        call = replace(self.bound.call, consts=consts)
+        inputs = {
+            name: PackedBuffer.pack(
+                arrays.get(name, self.inputs[name]), one.desc.layout, dtype=one.desc.dtype
+            )
+            for name, one in self.bound.inputs.items()
+        }
+        got, error = ran(self.executor, replace(self.bound, call=call, inputs=inputs))
+        if got is None:
+            assert error is not None
+            raise error
+        return np.stack([got.unpack(), call.expected(inputs).unpack()])
+
+
+def _far(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two arrays of its shape and dtype whose elements are far apart."""
+    far = FAR if array.dtype == np.int8 else np.abs(array).max(initial=0) or 1
+    return np.full_like(array, -far), np.full_like(array, far)
+
+
+def _changed(before: np.ndarray, after: np.ndarray, places: np.ndarray) -> np.ndarray:
+    found = before.copy()
+    found.flat[places] = after.flat[places]
+    return found
+
+
+def _taps(shape: Sequence[int], channels: int) -> Iterator[tuple[slice | int, ...]]:
+    """Indices of single weights of all channels; all of them if they are few."""
+    every = list(product(*(range(n) for axis, n in enumerate(shape) if axis != channels)))
+    numbers = {*range(min(FIRST_TAPS, len(every))), *np.linspace(0, len(every) - 1, SPREAD_TAPS).astype(int)}
+    for tap in (every[number] for number in sorted(numbers)):
+        yield (*tap[:channels], slice(None), *tap[channels:])
+
+
+def _index(index: Sequence[int | np.intp]) -> str:
+    return str([int(i) for i in index])
