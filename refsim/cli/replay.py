@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated
 
 import click
@@ -21,7 +21,7 @@ from refsim.cli.kit.report import write_html
 from refsim.cli.kit.text import remark
 from refsim.cli.kit.verb import verb
 from refsim.core import choices
-from refsim.core.buffer import GUARD_WORDS, PackedBuffer
+from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.meanings import CaseName
 from refsim.core.plain import FLAT
@@ -31,13 +31,12 @@ from refsim.core.status import DIFFERENT, SAME
 from refsim.core.tensor import TensorDesc
 from refsim.device.bisect import launched
 from refsim.device.outputs import ONE_FORMS
-from refsim.exec.again import Again
 from refsim.exec.executor import YOURS, Executor, Source
 from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import unlike_case
-from refsim.golden.check import answered, asked_of, ran_again, within
+from refsim.golden.check import asked_of, explained, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport, written_by
@@ -214,13 +213,10 @@ def _replayed(
     runner = executor_named(name)
     bound, expected = asked_of(runner, stored.bound, stored.expected)
     result, broken = within(runner, bound)
-    wrong = not np.array_equal(expected.raw, result.raw)
-    seen = ran_again(runner, bound, result, fresh=False) if wrong else Again()
-    report = diff(
-        expected, result, call=bound, others=others, profile=profile, limit=limit,
-        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call), seen=seen.told, guards=GUARD_WORDS,
+    report = explained(
+        runner, bound, expected, result, fresh=False, others=others, profile=profile, limit=limit,
+        title=f"{stored.name} on {name}", geometry=launched(runner, bound.call),
     )  # fmt: skip
-    report = answered(replace(report, pattern=(*report.pattern, *seen.ways)), runner, bound)
     return OnExecutor(
         ToldReport.of(report, name, runner),
         "" if broken is None else str(broken),

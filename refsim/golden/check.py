@@ -210,6 +210,24 @@ def ran_again(
         )
 
 
+def explained(
+    executor: Executor,
+    bound: BoundCase,
+    expected: PackedBuffer,
+    actual: PackedBuffer,
+    fresh: bool = True,
+    **options: Any,
+) -> Report:
+    """The diff of what an executor gave for a call, with what is seen where it runs the call again.
+
+    ``options`` are those of `refsim.bytediff.diff`; ``fresh`` that of `refsim.exec.again.again`.
+    """
+    same = np.array_equal(expected.raw, actual.raw)
+    seen = Again() if same else ran_again(executor, bound, actual, fresh=fresh)
+    report = diff(expected, actual, call=bound, seen=seen.told, guards=GUARD_WORDS, **options)
+    return answered(replace(report, pattern=(*report.pattern, *seen.ways)), executor, bound)
+
+
 def answered(report: Report, executor: Executor, bound: BoundCase, others: Sequence[Report] = ()) -> Report:
     """A wrong call's report with what its kernel reads otherwise, unless one edit explains it and the others."""
     likeliest = agreed([report, *others])[:1]
@@ -269,13 +287,12 @@ def compared(
         return {}
     if not explain:
         return {"differing": int(np.count_nonzero(expected.data != actual.data))}
-    seen = Again() if executor is None or bound is None else ran_again(executor, bound, actual)
-    report = diff(expected, actual, call=bound, limit=1, seen=seen.told, guards=GUARD_WORDS)
-    if executor is not None and bound is not None:
-        report = answered(report, executor, bound)
+    if executor is None or bound is None:
+        report = diff(expected, actual, call=bound, limit=1, guards=GUARD_WORDS)
+    else:
+        report = explained(executor, bound, expected, actual, limit=1)
     return {
-        "differing": report.differing, "pattern": (*report.pattern, *seen.ways),
-        "causes": tuple(report.causes), "sought": True,
+        "differing": report.differing, "pattern": report.pattern, "causes": tuple(report.causes), "sought": True,
     }  # fmt: skip
 
 

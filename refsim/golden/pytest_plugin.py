@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -22,6 +21,7 @@ from refsim.core.counted import counted
 if TYPE_CHECKING:  # what has no such tests pays for no imports
     import numpy as np
 
+    from refsim.bytediff import Report
     from refsim.core.buffer import PackedBuffer
     from refsim.core.layout import Layout
     from refsim.exec.executor import Executor
@@ -121,10 +121,8 @@ class PackedGolden:
         name: str,
         stored: Stored | None,
         profile: str | os.PathLike[str] | None,
-        source: str = "--actual FILE",
-        seen: tuple[str, str] | None = None,
     ) -> None:
-        """As `check`; ``source`` is where the buffer is from, as `refsim replay` has it, ``seen`` as for `diff`."""
+        """As `check`, with a case that is open."""
         __tracebackhide__ = True
         from refsim.bytediff import diff
         from refsim.formats import layout_file, profiles
@@ -144,8 +142,12 @@ class PackedGolden:
             expected, _raw(buffer), layout, shape,
             call=call, profile=None if profile is None else profiles.profile(profile),
             device=stored is not None, limit=MOST_SHOWN, title=where, actual_layout=layout if shape is None else None,
-            seen=seen,
         )  # fmt: skip
+        self._judge(report, "--actual FILE")
+
+    def _judge(self, report: Report, source: str) -> None:
+        """Fail if a report says so; ``source`` is where the buffer is from, as `refsim replay` has it."""
+        __tracebackhide__ = True
         if not report.same:
             from refsim.golden.apart import apart
 
@@ -165,7 +167,8 @@ class PackedGolden:
         """
         from refsim.exec.executor import YOURS
         from refsim.exec.factory import executor_named
-        from refsim.golden.check import asked_of, ran_again
+        from refsim.formats import profiles
+        from refsim.golden.check import asked_of, explained
         from refsim.golden.judge import KNOWN_DEFECT, judged
         from refsim.golden.named import open_case
 
@@ -174,7 +177,6 @@ class PackedGolden:
             opened[executor] = executor_named(executor)
         runner = opened[executor]
         bound, expected = asked_of(runner, stored.bound, stored.expected)
-        stored = replace(stored, bound=bound, expected=expected)
         source = runner.source(bound.call)
         if runner.foreign and source.whose != YOURS:
             pytest.fail(
@@ -186,8 +188,11 @@ class PackedGolden:
             if found.verdict == KNOWN_DEFECT:
                 warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=3)
                 return
-        seen = None if stored.expected == actual else ran_again(runner, bound, actual).told
-        self._check(actual, None, None, "", stored, profile, f"-x {executor}", seen)
+        allowed = None if profile is None else profiles.profile(profile)
+        report = explained(
+            runner, bound, expected, actual, profile=allowed, device=True, limit=MOST_SHOWN, title=stored.name
+        )  # fmt: skip
+        self._judge(report, f"-x {executor}")
 
     def _path(self, name: str) -> Path:
         __tracebackhide__ = True
