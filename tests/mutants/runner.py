@@ -263,7 +263,8 @@ def _wrong(
             further.append(name)
         else:
             said = said or _ways(runner, bound, out, digests.get(name, entries[name].sha256))
-            first, end = {"case": name, "how": how, "said": said}, time.monotonic() + MORE_SECONDS
+            first = {"case": name, "how": how, "said": said, "asked": _asked(runner, bound)}
+            end = time.monotonic() + MORE_SECONDS
         yield {**first, "further": further}
         if len(further) == MORE_WRONG:
             break
@@ -276,6 +277,13 @@ def _ways(runner: Any, bound: Any, out: Any, wanted: str) -> str:
 
     found = again(runner, bound, out, lambda held: digest(bound.call, held) == wanted, fresh=False)
     return "; ".join(found.ways)
+
+
+def _asked(runner: Any, bound: Any) -> str:
+    """What the kernel of a wrong case reads otherwise, as reports say it; "" if nothing is found."""
+    from refsim.exec.reads import asked
+
+    return ": ".join(asked(runner, bound) or ())
 
 
 def _chain(entry: Any, runner: Any, root: Path) -> str:

@@ -55,6 +55,15 @@ def agreed_cause(name: str) -> Agreed:
     return Agreed(Cause(name, "so", 20, 30, 0), 0, 1, 2, 0.6)
 
 
+def test_a_kernel_that_never_ends_is_told_by_its_file() -> None:
+    file = "refsim/exec/cpu/relayout/transpose.py"
+    change = Change(file, "4", 0, 1, "0", "constant", "f", "at += 4")
+    said = f"no end: Current thread | in kernel of {file}: transpose_lanes4 | in during"
+    assert naming.way(change, said) == f"wrong by {file}"
+    assert not naming.way(replace(change, file="refsim/exec/cpu/gemm/kernel.py"), said)
+    assert not naming.way(change, said.removeprefix("no end: "))
+
+
 def test_a_cause_that_predicts_everything_counts_whatever_its_class() -> None:
     change = Change("f.py", "in_zp", 0, 5, "out_zp", "index", "f", "acc - in_zp")
     row = agreed_cause("byte order")

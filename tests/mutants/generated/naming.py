@@ -20,8 +20,11 @@ from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.facts import PADDING_ONLY
 from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import tightest
+from refsim.exec import reads
 
 OPERANDS = "operands"
+#: What a kernel says that is asked what its outputs read; its words name an element that is read, and the right one.
+ASKED = reads.NAME
 #: So many wrong elements of a single case are enough to prove a cause that predicts every byte.
 MANY = 16
 #: What is said of a case that is wrong on several threads and right on one; what one thread alone does not run.
@@ -45,6 +48,8 @@ WAY, KERNELS = (
     r"computed by the route [^;]*; right by the emulated kernel",
     r"kernel of (refsim/exec/cpu/\w+/\S+?):",
 )
+#: What is said of a process that came to no good end while a kernel ran.
+ENDED = re.compile(r"no end:|signal \d+:")
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,7 @@ ROLES = (
     Role(
         "window", r"stride\w*|dilation\w*|pad(ding)?s?|taps?\w*|kernel_?[hwsize]*|window\w*|hit|ih|iw|extent\w*|pool",
         (
+            ASKED,
             "edge of the input", "input read at a neighbour", "products miscounted", "one coordinate for another",
             "taps exchanged", "words along K exchanged",
             "stride or dilation", "padding offset", "border padded with 0", "H and W exchanged",
@@ -122,6 +128,7 @@ ROLES = (
     Role(
         "reduction", r"acc\w*|dot\w*|k4s?|k\d?|depth|total\w*|partial\w*|reduc\w*|sum|stage|run_\w*|group\w*|left",
         (
+            ASKED,
             "products miscounted", "weights read at another stride", "words along K exchanged",
             "reduction too short", "float sum too short", "order of float sums", "sums of groups doubled",
             "unsigned lanes", "weights in another order", "scale of another group",
@@ -132,6 +139,7 @@ ROLES = (
     Role(
         "weights", r"weights?|nibbles?|int4|halves|panels?|prepack\w*",
         (
+            ASKED,
             "weights read at another stride", "products miscounted", "taps exchanged",
             "words along K exchanged",
             "nibbles of other places",
@@ -143,6 +151,7 @@ ROLES = (
     Role(
         "lanes", r"lanes?\w*|bytes?|shuffle|insert|extract|shr|sext|zext|quarters|zipped|unzip\w*|lane_of|words?_of",
         (
+            ASKED,
             "sign smeared over a word", "words put together wrongly", "products miscounted", "nibbles of other places",
             "byte order", "lanes rotated", "unsigned lanes", "block transposed", "padding leaked",
             "nibbles read wrong", "lanes exchanged",
@@ -152,6 +161,7 @@ ROLES = (
         "address", r"at|to|source|word\w*|idx|\w*_idx|index|offsets?|place\w*|pointer|buf\w*|block\w*|hash\w*|"
         r"layout\w*|lines?|line_bytes|pitch|tiled?|texel|\w*_stride|strides|row|rows|column\w*|pixel\w*|coord|position\w*|quad\w*|nhwc|plane\w*",
         (
+            ASKED,
             "values moved", "elements at another distance", "words of other places", "one coordinate for another",
             "input read at a neighbour",
             "lanes exchanged", "constants of other channels", "weights of other channels", "taps exchanged",
@@ -166,6 +176,7 @@ ROLES = (
     Role(
         "dims", r"[whcn]|[oi][hwc]|width|height|channels?|batch|images?|out_[hwc]|extents?",
         (
+            ASKED,
             "one coordinate for another", "input read at a neighbour", "edge of the input", "values moved",
             "elements at another distance", "words of other places", "weights of other channels",
             "weights read at another stride", "taps exchanged", "words along K exchanged",
@@ -182,6 +193,7 @@ ROLES = (
         "tail", r"tail\w*|rest|last|part\w*|count\w*|whole|full|edge|inside|remain\w*|mask\w*|spill\w*|direct|chunks?|"
         r"all_\w+|live",
         (
+            ASKED,
             "edge of the input", "only a part is written", "last tile missing", "padding leaked",
             "write out of bounds", "read out of bounds", "reduction too short", "nothing written",
         ),
@@ -359,9 +371,9 @@ def written(change: Change, said: str) -> str:
 
 
 def way(change: Change, said: str) -> str:
-    """The native kernel by which a case is wrong and that lies beside the changed file; "" if none does."""
+    """The native kernel by which a case is wrong, or has no end, and that lies beside the changed file; "" if none."""
     told = re.search(WAY, said)
-    kernels = re.findall(KERNELS, told[0]) if told else ()
+    kernels = re.findall(KERNELS, told[0] if told else said if ENDED.match(said) else "")
     beside = (kernel for kernel in kernels if Path(kernel).parent == Path(change.file).parent)
     return next((f"wrong by {kernel}" for kernel in beside), "")
 

@@ -230,7 +230,8 @@ class _Trial:
         by = at.read_text() if at.exists() else "start"
         made = replace(made, verdict=CORPUS, by=by, said=message)
         found = json.loads(result.read_text()) if result.exists() else None
-        crashed = replace(made, cause=naming.cause(self.change, [message]))
+        kernel = naming.way(self.change, message)
+        crashed = replace(made, cause=naming.cause(self.change, [message]), region=kernel)
         judged = crashed if found is None else self._judged(made, found, folder, profile)
         if condition.threads > 1 and judged.verdict == CORPUS and not judged.named and judged.by in names:
             alone = self._run([judged.by], replace(condition, threads=1))
@@ -260,7 +261,7 @@ class _Trial:
             if how == "chain" and (report := reports.of_chain(folder, name)) is not None:
                 return self._named(replace(made, said=f"{report.title}; {said}"), [report])
             frames = [(file, function) for file, function in found.get("frames", ())]
-            at = naming.error(self.change, said, frames)
+            at = naming.error(self.change, said, frames) or naming.way(self.change, said)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
         timed = list(reports.of_cases(folder, [name, *found.get("further", ())], profile))
         if not timed:
@@ -269,7 +270,13 @@ class _Trial:
         made_of = [report for report, _ in timed]
         made = replace(made, reports=tuple(round(seconds, 2) for _, seconds in timed))
         named = self._named(replace(made, said=said or f"{made_of[0].differing} differ"), made_of, outside)
-        return named if named.named else replace(named, region=naming.way(self.change, said))
+        if named.named:
+            return named
+        asked = found["asked"]
+        told = " | ".join(filter(None, (named.said, asked)))
+        return replace(
+            named, said=told, cause=naming.cause(self.change, [asked]), region=naming.way(self.change, said)
+        )
 
     def _named(self, made: Verdict, found: Sequence[Report], outside: Sequence[str] = ()) -> Verdict:
         """With what the reports of one or several wrong buffers say."""
