@@ -18,7 +18,7 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import RefsimError
+from refsim.core.errors import LimitError, RefsimError
 from refsim.exec.again import ran
 from refsim.exec.executor import Executor
 from refsim.ops.base.arg import Kind
@@ -32,6 +32,8 @@ NONE, SEVERAL = -1, -2
 FAR = 100
 #: So many weights of a channel are looked at, each alone: some at the start, the others spread to the end.
 FIRST_TAPS, SPREAD_TAPS = 6, 10
+#: How much is computed for the answers: outputs times weights of one, in all runs together.
+MOST_WORK = 3_000_000_000
 #: Of so many tensors it is told what is read; and so many weights with which it is right.
 MOST_TOLD, MOST_RIGHT = 2, 4
 
@@ -103,10 +105,11 @@ def asked(executor: Executor, bound: BoundCase) -> tuple[str, str] | None:
 def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
     """What outputs of a call read otherwise on an executor, for each tensor; what says most first.
 
-    Only what can be asked is known: int8 and float inputs, int8 weights, other constants that are numbers.
+    Only what can be asked is known: int8 and float inputs, int8 weights, other constants that are numbers; of large
+    calls some of that, or nothing.
     """
     rows: dict[str, list[Reads]] = defaultdict(list)
-    with suppress(RefsimError):  # a kernel that is broken may refuse other inputs
+    with suppress(RefsimError):  # a kernel that is broken may refuse other inputs; or it was enough
         for one in _Asked(executor, bound).all():
             rows[one.tensor].append(one)
     found = []
@@ -125,11 +128,12 @@ def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
 def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     """Where the wrong element of an input is read.
 
-    Of products: an output in which one of them shows would show each. Of constants less is known, see `Reads.others`.
+    Of products: an output in which one of them shows, or that no clamp holds, would show each. Of constants less is
+    known, see `Reads.others`.
     """
     got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
     if rows[0].tap:
-        shown = (got != NONE).any(0) & (need >= 0).any(0)
+        shown = ((got != NONE).any(0) | ~np.stack([row.clamped for row in rows])) & (need >= 0).any(0)
         return list((got != need) & (need != SEVERAL) & shown)
     return list((got != need) & (need >= 0) & ((got != NONE) | ~rows[0].clamped))
 
@@ -141,6 +145,8 @@ class _Asked:
         self.executor, self.bound = executor, bound
         self.inputs = {name: one.unpack() for name, one in bound.inputs.items()}
         self.consts = {name: one for name, one in bound.call.consts.items() if one is not None}
+        depth = max((one[0].size for one in self.consts.values() if one.dtype == np.int8), default=1)
+        self.work, self.left = bound.call.out.numel * depth, MOST_WORK
 
     def all(self) -> Iterator[Reads]:
         """Everything that is asked. Raises what the executor raises."""
@@ -199,7 +205,10 @@ class _Asked:
         return Reads(tensor, before.shape, got, need, clamped)
 
     def _outputs(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The values of the kernel and those of the definition. Raises what the executor raises."""
+        """The values of the kernel and those of the definition. Raises what the executor raises, LimitError at last."""
+        self.left -= self.work
+        if self.left < 0:
+            raise LimitError(self.bound.call.op.name, "asked enough", need=f"work <= {MOST_WORK}")
         consts = {name: arrays.get(name, one) for name, one in self.bound.call.consts.items()}
         call = replace(self.bound.call, consts=consts)
         inputs = {

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import UnsupportedError
+from refsim.exec import reads
 from refsim.exec.executor import Definition, Executor
 from refsim.exec.factory import executor_named
 from refsim.exec.reads import NAME, NONE, asked, misread
@@ -139,6 +140,15 @@ def test_a_cause_says_what_is_read_and_a_kernel_that_refuses_says_nothing() -> N
         raise UnsupportedError("kernel", "refuses other inputs")
 
     assert asked(Wrong(refused), bound) is None
+
+
+def test_a_large_call_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = convolution()
+    monkeypatch.setattr(reads, "MOST_WORK", 50 * bound.call.out.numel * 72)
+    few = [one.taps for one in misread(rolled("x", 1, 3), bound)]
+    assert 1 <= few[0] < reads.FIRST_TAPS
+    monkeypatch.setattr(reads, "MOST_WORK", 0)
+    assert asked(rolled("x", 1, 3), bound) is None
 
 
 def test_values_alone_that_are_wrong_are_no_misread() -> None:

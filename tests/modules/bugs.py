@@ -13,6 +13,7 @@ from pathlib import Path
 from modules import build
 from modules.seed import Seed
 from refsim.exec.again import PACKED
+from refsim.exec.reads import NAME
 
 
 @dataclass(frozen=True)
@@ -235,6 +236,9 @@ BUGS: tuple[Bug, ...] = (
         ("gemv-no-barrier", "    memoryBarrierShared();\n    barrier();\n", "",
             ("reduction too short", "other bytes each time")),
         ("gemv-last-worker", "other < workers", "other + 1u < workers", "reduction too short"),
+        ("gemv-own-sum-twice",
+            "ivec4 total = ivec4(0);\n    for (uint other = 0u;",
+            "ivec4 total = sums[worker];\n    for (uint other = 1u;", NAME),
         ("gemv-first-half", "other < workers", "other < workers / 2u", "reduction too short"),
     ),
     # --- modules that pack weights ---
