@@ -3,7 +3,7 @@
 An element is changed, and the outputs that change with it read it. Many elements change at once: in turn those whose
 number has a certain bit, and those whose number lacks it. So an output tells the number of the one element that it
 reads. One that sums products reads an element in each of them: there, all weights but one of each channel are 0. The
-definition is asked in the same way.
+definition is asked in the same way, and so is what upstream's kernel is known to do instead.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from refsim.exec.again import ran
 from refsim.exec.executor import Executor
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.defect import together
 
 #: What a cause is called that was found by asking.
 NAME = "other elements read"
@@ -43,7 +44,7 @@ class Reads:
     """Which element of a tensor each output reads, and which it should: its number, `NONE` or `SEVERAL`.
 
     ``tap``: the one weight of each channel that is not 0; empty if weights are as they were. ``clamped``: outputs at a
-    bound of int8, where what is read need not show.
+    bound, where what is read need not show.
     """
 
     tensor: str
@@ -128,8 +129,8 @@ def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
 def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     """Where the wrong element of an input is read.
 
-    Of products: an output in which one of them shows, or that no clamp holds, would show each. Of constants less is
-    known, see `Reads.others`.
+    Of products: an output in which one of them shows, or that no clamp holds, would show each. A constant that does not
+    show may be too small to do so.
     """
     got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
     if rows[0].tap:
@@ -145,6 +146,8 @@ class _Asked:
         self.executor, self.bound = executor, bound
         self.inputs = {name: one.unpack() for name, one in bound.inputs.items()}
         self.consts = {name: one for name, one in bound.call.consts.items() if one is not None}
+        defects = [row for row in bound.call.defects if row.values is not None] if executor.foreign else []
+        self.defect = together(defects) if defects else None
         depth = max((one[0].size for one in self.consts.values() if one.dtype == np.int8), default=1)
         self.work, self.left = bound.call.out.numel * depth, MOST_WORK
 
@@ -198,14 +201,19 @@ class _Asked:
             number |= has_it.astype(np.int64) << bit
             none &= ~(lacks_it | has_it)
             several |= lacks_it & has_it
-        got, need = np.where(
-            several, SEVERAL, np.where(none, NONE, differ[np.minimum(number, len(differ) - 1)])
-        )
-        clamped = np.isin(base[0], (-128, 127)) if base.dtype == np.int8 else np.zeros(base[0].shape, bool)
-        return Reads(tensor, before.shape, got, need, clamped)
+        number = differ[np.minimum(number, len(differ) - 1)]
+        got, need, *defective = np.where(several, SEVERAL, np.where(none, NONE, number))
+        for known in defective:
+            need = np.where(known == got, got, need)
+        alike = tensor in self.inputs and not others
+        ends = (-128, 127) if alike else (base[0].min(), base[0].max())
+        return Reads(tensor, before.shape, got, need, np.isin(base[0], ends))
 
     def _outputs(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The values of the kernel and those of the definition. Raises what the executor raises, LimitError at last."""
+        """The values of the kernel, those of the definition, and those with a known defect if the call has one.
+
+        Raises what the executor raises, and LimitError after too many runs.
+        """
         self.left -= self.work
         if self.left < 0:
             raise LimitError(self.bound.call.op.name, "asked enough", need=f"work <= {MOST_WORK}")
@@ -221,7 +229,13 @@ class _Asked:
         if got is None:
             assert error is not None
             raise error
-        return np.stack([got.unpack(), call.expected(inputs).unpack()])
+        found = [got.unpack(), call.expected(inputs).unpack()]
+        if self.defect is not None and self.defect.values is not None:
+            values = self.defect.values(call, {name: one.unpack() for name, one in inputs.items()})
+            found.append(
+                np.where(np.ma.getmaskarray(values), found[0], np.ma.getdata(values)).astype(found[0].dtype)
+            )
+        return np.stack(found)
 
 
 def _far(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -231,8 +231,6 @@ def explained(
 def answered(report: Report, executor: Executor, bound: BoundCase, others: Sequence[Report] = ()) -> Report:
     """A wrong call's report with what its kernel reads otherwise, unless one edit explains it and the others."""
     likeliest = agreed([report, *others])[:1]
-    if executor.foreign and not all(row.in_host for row in bound.call.defects):
-        return report  # what upstream's kernel is known to read otherwise would be told
     if report.same or any(
         one.cause.observed or (one.cause.sure and one.exact == one.of) for one in likeliest
     ):

@@ -192,7 +192,7 @@ class ModuleTrial:
         first, later = wrong[0][1], [report for _, report in wrong[1:]]
         if set(exact_edits(later)) - set(exact_edits([first])):  # which of these give the first case too
             wrong[0] = (tried, self._report(tried, limit, like=later))
-        self._ask(wrong)
+        wrong[0] = (tried, answered(wrong[0][1], self.executor, tried.candidate.bound, later))
         cases = [
             WrongCase(one.candidate.name, report.causes, bound=one.candidate.bound) for one, report in wrong
         ]
@@ -201,13 +201,6 @@ class ModuleTrial:
         names = tuple(case.name for case in cases)
         report = reordered(report, kernel.causes)
         return Explained(tried, shown, report, kernel, names, seen.distinct, seen.runs)
-
-    def _ask(self, wrong: list[tuple[Tried, Report]]) -> None:
-        """Say in one report what the kernel reads otherwise: in the first that no known defect of upstream's hides."""
-        at = next((i for i, (one, _) in enumerate(wrong) if not one.candidate.hidden), 0)
-        tried, report = wrong[at]
-        others = [other for i, (_, other) in enumerate(wrong) if i != at]
-        wrong[at] = (tried, answered(report, self.executor, tried.candidate.bound, others))
 
     def _report(
         self,
