@@ -23,6 +23,7 @@ from refsim.exec.again import ran
 from refsim.exec.executor import Executor
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import BoundCase
+from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.defect import together
 
 #: What a cause is called that was found by asking.
@@ -43,12 +44,12 @@ MOST_TOLD, MOST_RIGHT = 2, 4
 class Reads:
     """Which element of a tensor each output reads, and which it should: its number, `NONE` or `SEVERAL`.
 
-    ``tap``: the one weight of each channel that is not 0; empty if weights are as they were. ``clamped``: outputs at a
-    bound, where what is read need not show.
+    ``numbers``: those of the elements by their indices. ``tap``: the one weight of each channel that is not 0; empty
+    if weights are as they were. ``clamped``: outputs at a bound, where what is read need not show.
     """
 
     tensor: str
-    shape: tuple[int, ...]
+    numbers: np.ndarray
     got: np.ndarray
     need: np.ndarray
     clamped: np.ndarray
@@ -63,7 +64,7 @@ class Reads:
         """An element by its index."""
         if number < 0:
             return f"{'no element' if number == NONE else 'several elements'} of {self.tensor}"
-        return f"{self.tensor}{_index(np.unravel_index(number, self.shape))}"
+        return f"{self.tensor}{_index(np.argwhere(self.numbers == number)[0])}"
 
 
 @dataclass(frozen=True)
@@ -116,13 +117,9 @@ def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
     found = []
     for name, of in rows.items():
         wrong = _of_input(of) if name in bound.inputs else [one.others for one in of]
-        right = [one.tap for one, bad in zip(of, wrong, strict=True) if not bad.any()]
-        found.append(
-            max(
-                (Misread(one, bad, right, len(of)) for one, bad in zip(of, wrong, strict=True)),
-                key=lambda m: m.rank,
-            )
-        )
+        both = list(zip(of, wrong, strict=True))
+        right = [one.tap for one, bad in both if not bad.any()]
+        found.append(max((Misread(one, bad, right, len(of)) for one, bad in both), key=lambda one: one.rank))
     return sorted((one for one in found if one.wrong.any()), key=lambda one: one.rank, reverse=True)
 
 
@@ -163,7 +160,7 @@ class _Asked:
             if array.dtype in (np.int8, np.float32) and not weights:
                 yield self._reads(name, *_far(array))
         for arg, array in weights:
-            for tap in _taps(array.shape, arg.channels or 0):
+            for tap in _taps(self._numbers(arg.name, array).shape, arg.channels or 0):
                 yield from self._with_tap(arg.name, array, tap)
         for arg, array in consts:
             if array.dtype in (np.int32, np.float32):
@@ -172,7 +169,8 @@ class _Asked:
     def _with_tap(self, name: str, array: np.ndarray, tap: tuple[slice | int, ...]) -> Iterator[Reads]:
         """In products with one weight of each channel: which inputs are read, and of which channel the weight is."""
         alone, negated = np.zeros_like(array), np.zeros_like(array)
-        alone[tap], negated[tap] = FAR, -FAR
+        places = self._numbers(name, array)[tap]
+        alone.flat[places], negated.flat[places] = FAR, -FAR
         told = f"{name}[{', '.join(':' if isinstance(i, slice) else str(i) for i in tap)}]"
         for other, one in self.inputs.items():
             if one.dtype == np.int8:
@@ -207,7 +205,19 @@ class _Asked:
             need = np.where(known == got, got, need)
         alike = tensor in self.inputs and not others
         ends = (-128, 127) if alike else (base[0].min(), base[0].max())
-        return Reads(tensor, before.shape, got, need, np.isin(base[0], ends))
+        return Reads(tensor, self._numbers(tensor, before), got, need, np.isin(base[0], ends))
+
+    def _numbers(self, name: str, array: np.ndarray) -> np.ndarray:
+        """The numbers of a tensor's elements by their indices: of a window's weights (OC, KH, KW, IC of a group)."""
+        numbers, params = np.arange(array.size).reshape(array.shape), self.bound.call.params
+        if not (
+            isinstance(params, ConvParams)
+            and array.dtype == np.int8
+            and name in self.consts
+            and array.ndim == 2
+        ):
+            return numbers
+        return logical_weight(params, numbers, self.inputs["x"].shape[-3] // params.groups)
 
     def _outputs(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
         """The values of the kernel, those of the definition, and those with a known defect if the call has one.

@@ -84,12 +84,12 @@ def test_each_place_that_is_read_is_told(data: st.DataObject) -> None:
         (
             "x",
             3,
-            "in products with weight[:, 0], output [0, 0, 0, 0] reads x[0, 0, 0, 1], need x[0, 0, 0, 0]",
+            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] reads x[0, 0, 0, 1], need x[0, 0, 0, 0]",
         ),
         (
             "weight",
             0,
-            "in products with weight[:, 0], output [0, 0, 0, 0] reads weight[1, 0], need weight[0, 0]",
+            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] reads weight[1, 0, 0, 0], need weight[0,",
         ),
         ("bias", 0, "output [0, 0, 0, 0] reads bias[1], need bias[0]"),
         ("weight_scales", 0, "output [0, 0, 0, 0] reads weight_scales[1], need weight_scales[0]"),
@@ -111,7 +111,7 @@ def test_products_that_are_left_out() -> None:
         return {**given, "weight": weight}
 
     one, *_ = misread(Wrong(left_out), convolution())
-    assert (one.reads.tensor, one.reads.tap) == ("x", "weight[:, 2]")
+    assert (one.reads.tensor, one.reads.tap) == ("x", "weight[:, 0, 0, 2]")
     assert (one.reads.got[one.wrong] == NONE).all()
     assert len(one.right) == one.taps - 1
 
