@@ -10,7 +10,6 @@ import numpy as np
 
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import summary
-from refsim.bytediff.regions import Region, formed
 from refsim.bytediff.report import Report, diff
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import ParameterError, ShapeError
@@ -45,8 +44,8 @@ class Judgement:
     """What is known about versions of one buffer.
 
     ``flips`` of its ``elements`` differ between some of them, and ``padding`` cells of padding do. ``pattern`` says
-    what the elements that flip have in common, and ``region`` which tiles, lanes or channels they fill. ``report`` is
-    the first version that is wrong beside what it should be; None if there is none, or if the call is unknown.
+    where the elements that flip lie, and what they have in common. ``report`` is the first version that is wrong beside
+    what it should be; None if there is none, or if the call is unknown.
     """
 
     versions: Annotated[tuple[Version, ...], "The contents, most common first."]
@@ -54,7 +53,6 @@ class Judgement:
     elements: Elements
     padding: Annotated[int, "Bytes of padding that are not always the same."]
     pattern: Annotated[tuple[str, ...], "What the elements that flip have in common, in sentences."]
-    region: Annotated[Region | None, "The tiles, lanes or channels that they fill; null if there are none."]
     report: Report | None
 
     @property
@@ -96,7 +94,6 @@ def judge(
         int(values.sum()),
         int((ev.differing & ~values).sum()),
         tuple(summary(ev)) if flips else (),
-        formed(ev),
         _report(judged, bound, limit, title, seen),
     )
 

@@ -231,6 +231,18 @@ def _launched(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     each = 4 if ev.desc.is_int8 else 1
     items = ev.items
     groups, locals_ = launch.invocation(list(items))
+    first = at[0] // each
+    for what, parts in (("workgroup", groups), ("invocation", [*groups, *locals_])):
+        along = np.repeat(numbered(parts), each)
+        seen, mask = _seen(along, at, int(along.max()) + 1)
+        if len(seen) == 1:
+            place = ",".join(str(int(part[first])) for part in parts[-3:])
+            where = (
+                f" of workgroup {','.join(str(int(part[first])) for part in groups)}"
+                if len(parts) > 3
+                else ""
+            )
+            yield Within(f"only in {what} {place}{where}", mask)
     for axis, name in enumerate("xyz"):
         for what, numbers in (
             ("workgroup", groups[axis]),

@@ -219,8 +219,6 @@ def _counts(buffer: Buffer) -> str:
 def _sentences(found: Repeated, judged: Judgement) -> Iterator[str]:
     padding = f", {counted(judged.padding, 'cell')} of padding too" if judged.padding else ""
     yield f"  {judged.flips} of {counted(judged.elements, 'element', 'flip')}{padding}"
-    if judged.region is not None:
-        yield f"  {judged.region}"
     yield from (f"  {line}" for line in judged.pattern)
     if found.bound is None:
         yield "  which of them is right is not known: no q8ta kernel wrote this buffer"

@@ -105,8 +105,6 @@ def repeats_lines(found: Repeats) -> Iterator[str]:
         yield f"  {counted(found.padding, 'byte')} of padding {form(found.padding, 'differs', 'differ')} too"
     if found.padding_first:
         yield f"  padding alone parts before it, from {found.padding_first} on"
-    if found.region:
-        yield f"  {found.region}"
     yield from (f"  {line}" for line in found.pattern)
     if found.right:
         yield f"this operator is right in {_runs(found, found.right)}"

@@ -87,7 +87,6 @@ class Repeats:
     of: Annotated[int, "Of how many."] = 0
     padding: Annotated[int, "Bytes of padding that differ."] = 0
     pattern: Annotated[tuple[str, ...], "What the differing elements have in common, in sentences."] = ()
-    region: Annotated[str, "The tiles, lanes or channels that they fill."] = ""
     right: Annotated[
         tuple[int, ...], "Groups in which the operator is right, or legal, on its own inputs."
     ] = ()
@@ -199,7 +198,7 @@ def _parted(groups: tuple[tuple[int, ...], ...], distinct: Sequence[Triage], nam
     judged = judge(buffers, None if chosen is None else chosen.row.own)
     return Repeats(
         groups, name, operator, judged.flips, judged.elements, judged.padding, judged.pattern,
-        str(judged.region or ""), right=tuple(n for n, kind in enumerate(kinds) if kind in (SAME, LEGAL)),
+        right=tuple(n for n, kind in enumerate(kinds) if kind in (SAME, LEGAL)),
         unjudged=tuple(n for n, kind in enumerate(kinds) if kind in (UNKNOWN, FOLLOWS)),
         judged=None if wrong is None else groups[wrong][0],
     )  # fmt: skip
