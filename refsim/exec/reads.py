@@ -18,7 +18,7 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import LimitError, RefsimError
+from refsim.core.errors import LimitError
 from refsim.exec.again import ran
 from refsim.exec.executor import Executor
 from refsim.ops.base.arg import Kind
@@ -30,6 +30,8 @@ from refsim.ops.base.defect import together
 NAME = "other elements read"
 #: An output that reads none of the elements that change, or several.
 NONE, SEVERAL = -1, -2
+#: What inputs hold that are no indices.
+VALUES = (np.int8, np.float32)
 #: What an int8 element changes to, from its negative: a product of two of them shows in an output.
 FAR = 100
 #: So many weights of a channel are looked at, each alone: some at the start, the others spread to the end.
@@ -111,8 +113,8 @@ def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
     calls some of that, or nothing.
     """
     rows: dict[str, list[Reads]] = defaultdict(list)
-    with suppress(RefsimError):  # a kernel that is broken may refuse other inputs; or it was enough
-        for one in _Asked(executor, bound).all():
+    with suppress(Exception):  # a kernel that is broken may raise anything on other inputs; or it was enough
+        for one in answers(executor, bound):
             rows[one.tensor].append(one)
     found = []
     for name, of in rows.items():
@@ -121,6 +123,11 @@ def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
         right = [one.tap for one, bad in both if not bad.any()]
         found.append(max((Misread(one, bad, right, len(of)) for one, bad in both), key=lambda one: one.rank))
     return sorted((one for one in found if one.wrong.any()), key=lambda one: one.rank, reverse=True)
+
+
+def answers(executor: Executor, bound: BoundCase) -> Iterator[Reads]:
+    """What each output reads of each tensor that can be asked for, right or not. Raises what the executor raises."""
+    return _Asked(executor, bound).all()
 
 
 def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
@@ -149,7 +156,7 @@ class _Asked:
         self.work, self.left = bound.call.out.numel * depth, MOST_WORK
 
     def all(self) -> Iterator[Reads]:
-        """Everything that is asked. Raises what the executor raises."""
+        """See `answers`."""
         consts = [
             (arg, self.consts[arg.name])
             for arg in self.bound.call.op.of_kind(Kind.CONST)
@@ -157,7 +164,7 @@ class _Asked:
         ]
         weights = [(arg, array) for arg, array in consts if array.dtype == np.int8]
         for name, array in self.inputs.items():
-            if array.dtype in (np.int8, np.float32) and not weights:
+            if array.dtype in VALUES and not weights:
                 yield self._reads(name, *_far(array))
         for arg, array in weights:
             for tap in _taps(self._numbers(arg.name, array).shape, arg.channels or 0):
@@ -173,7 +180,7 @@ class _Asked:
         alone.flat[places], negated.flat[places] = FAR, -FAR
         told = f"{name}[{', '.join(':' if isinstance(i, slice) else str(i) for i in tap)}]"
         for other, one in self.inputs.items():
-            if one.dtype == np.int8:
+            if one.dtype in VALUES:
                 yield replace(self._reads(other, *_far(one), {name: alone}), tap=told)
         yield replace(self._reads(name, negated, alone), tap=told)
 

@@ -16,7 +16,7 @@ from refsim.core.errors import UnsupportedError
 from refsim.exec import reads
 from refsim.exec.executor import Definition, Executor
 from refsim.exec.factory import executor_named
-from refsim.exec.reads import NAME, NONE, asked, misread
+from refsim.exec.reads import NAME, NONE, answers, asked, misread
 from refsim.golden.check import run
 from refsim.golden.telling import ordered
 from refsim.ops.base import conv_cases
@@ -60,6 +60,7 @@ def test_right_kernels_read_what_they_should(name: str) -> None:
     cases = [one.bound for one in islice(ordered(name, 20), 2)]
     assert cases
     for bound in cases:
+        assert all(one.need.shape == bound.call.out.shape for one in answers(executor, bound))
         assert misread(executor, bound) == []
 
 
