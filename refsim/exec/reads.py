@@ -9,7 +9,7 @@ definition is asked in the same way, and so is what upstream's kernel is known t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import product
@@ -21,7 +21,7 @@ from refsim.core.counted import counted
 from refsim.core.errors import LimitError
 from refsim.exec.again import ran
 from refsim.exec.executor import Executor
-from refsim.ops.base.arg import Kind
+from refsim.ops.base.arg import Arrays, Kind
 from refsim.ops.base.binding import BoundCase
 from refsim.ops.base.conv import ConvParams, logical_weight
 from refsim.ops.base.defect import together
@@ -36,8 +36,12 @@ VALUES = (np.int8, np.float32)
 FAR = 100
 #: So many weights of a channel are looked at, each alone: some at the start, the others spread to the end.
 FIRST_TAPS, SPREAD_TAPS = 6, 10
+#: Other constants are multiplied by these, so that one product alone shows.
+FACTORS = (0, 8, 64, 512)
 #: How much is computed for the answers: outputs times weights of one, in all runs together.
 MOST_WORK = 3_000_000_000
+#: Fewer outputs that change with nothing may do so by chance.
+FEW = 4
 #: Of so many tensors it is told what is read; and so many weights with which it is right.
 MOST_TOLD, MOST_RIGHT = 2, 4
 
@@ -133,13 +137,15 @@ def answers(executor: Executor, bound: BoundCase) -> Iterator[Reads]:
 def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     """Where the wrong element of an input is read.
 
-    Of products: an output in which one of them shows, or that no clamp holds, would show each. A constant that does not
-    show may be too small to do so.
+    Of products: an output in which one of them shows would show each. Some in which none does, and that no clamp
+    holds, read nothing. A constant that does not show may be too small to do so.
     """
     got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
     if rows[0].tap:
-        shown = ((got != NONE).any(0) | ~np.stack([row.clamped for row in rows])) & (need >= 0).any(0)
-        return list((got != need) & (need != SEVERAL) & shown)
+        silent = (got == NONE).all(0)
+        silent &= ~np.stack([row.clamped for row in rows]).any(0)
+        shown = (got != NONE).any(0) | (silent if silent.sum() >= FEW else False)
+        return list((got != need) & (need != SEVERAL) & shown & (need >= 0).any(0))
     return list((got != need) & (need >= 0) & ((got != NONE) | ~rows[0].clamped))
 
 
@@ -167,29 +173,59 @@ class _Asked:
             if array.dtype in VALUES and not weights:
                 yield self._reads(name, *_far(array))
         for arg, array in weights:
-            for tap in _taps(self._numbers(arg.name, array).shape, arg.channels or 0):
-                yield from self._with_tap(arg.name, array, tap)
+            taps = list(_taps(self._numbers(arg.name, array).shape, arg.channels or 0))
+            loud = self._loud({arg.name: self._alone(arg.name, array, taps[len(taps) // 2])})
+            for tap in taps:
+                yield from self._with_tap(arg.name, array, tap, loud)
         for arg, array in consts:
             if array.dtype in (np.int32, np.float32):
                 yield self._reads(arg.name, array, 3 * array + array.dtype.type(1 + np.abs(array).max()))
 
-    def _with_tap(self, name: str, array: np.ndarray, tap: tuple[slice | int, ...]) -> Iterator[Reads]:
+    def _alone(self, name: str, array: np.ndarray, tap: tuple[slice | int, ...]) -> np.ndarray:
+        """Weights of which one of each channel is not 0."""
+        found = np.zeros_like(array)
+        found.flat[self._numbers(name, array)[tap]] = FAR
+        return found
+
+    def _loud(self, weights: Arrays) -> Arrays:
+        """Other constants with which a product of these weights shows in more outputs, by definition."""
+        streams = {name: _far(one) for name, one in self.inputs.items() if one.dtype in VALUES}
+
+        def shown(consts: Arrays) -> int:
+            low, high = (
+                self._defined(
+                    self._replaced({**weights, **consts, **{name: ends[k] for name, ends in streams.items()}})
+                )
+                for k in (0, 1)
+            )
+            return int((low != high).sum())
+
+        best: Arrays = {}
+        most = shown(best)
+        for name, array in self.consts.items():
+            for factor in FACTORS if array.dtype == np.float32 else ():
+                tried = {**best, name: array * np.float32(factor)}
+                if (count := shown(tried)) > most:
+                    best, most = tried, count
+        return best
+
+    def _with_tap(
+        self, name: str, array: np.ndarray, tap: tuple[slice | int, ...], loud: Arrays
+    ) -> Iterator[Reads]:
         """In products with one weight of each channel: which inputs are read, and of which channel the weight is."""
-        alone, negated = np.zeros_like(array), np.zeros_like(array)
-        places = self._numbers(name, array)[tap]
-        alone.flat[places], negated.flat[places] = FAR, -FAR
+        alone = self._alone(name, array, tap)
         told = f"{name}[{', '.join(':' if isinstance(i, slice) else str(i) for i in tap)}]"
         for other, one in self.inputs.items():
             if one.dtype in VALUES:
-                yield replace(self._reads(other, *_far(one), {name: alone}), tap=told)
-        yield replace(self._reads(name, negated, alone), tap=told)
+                yield replace(self._reads(other, *_far(one), {**loud, name: alone}), tap=told)
+        yield replace(self._reads(name, -alone, alone, loud), tap=told)
 
     def _reads(
         self,
         tensor: str,
         before: np.ndarray,
         after: np.ndarray,
-        others: Mapping[str, np.ndarray] | None = None,
+        others: Arrays | None = None,
     ) -> Reads:
         """Which of the elements that differ between ``before`` and ``after`` each output reads."""
         others = others or {}
@@ -211,7 +247,7 @@ class _Asked:
         for known in defective:
             need = np.where(known == got, got, need)
         alike = tensor in self.inputs and not others
-        ends = (-128, 127) if alike else (base[0].min(), base[0].max())
+        ends = (-128, 127, *(() if alike else (base[1].min(), base[1].max())))
         return Reads(tensor, self._numbers(tensor, before), got, need, np.isin(base[0], ends))
 
     def _numbers(self, name: str, array: np.ndarray) -> np.ndarray:
@@ -226,33 +262,42 @@ class _Asked:
             return numbers
         return logical_weight(params, numbers, self.inputs["x"].shape[-3] // params.groups)
 
-    def _outputs(self, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _outputs(self, arrays: Arrays) -> np.ndarray:
         """The values of the kernel, those of the definition, and those with a known defect if the call has one.
 
         Raises what the executor raises, and LimitError after too many runs.
         """
+        bound = self._replaced(arrays)
+        got, error = ran(self.executor, bound)
+        if got is None:
+            assert error is not None
+            raise error
+        found = [got.unpack(), self._defined(bound)]
+        if self.defect is not None and self.defect.values is not None:
+            values = self.defect.values(
+                bound.call, {name: one.unpack() for name, one in bound.inputs.items()}
+            )
+            known = np.where(np.ma.getmaskarray(values), found[0], np.ma.getdata(values))
+            found.append(known.astype(found[0].dtype))
+        return np.stack(found)
+
+    def _replaced(self, arrays: Arrays) -> BoundCase:
+        """The call with other inputs and constants."""
         self.left -= self.work
         if self.left < 0:
             raise LimitError(self.bound.call.op.name, "asked enough", need=f"work <= {MOST_WORK}")
         consts = {name: arrays.get(name, one) for name, one in self.bound.call.consts.items()}
-        call = replace(self.bound.call, consts=consts)
         inputs = {
             name: PackedBuffer.pack(
                 arrays.get(name, self.inputs[name]), one.desc.layout, dtype=one.desc.dtype
             )
             for name, one in self.bound.inputs.items()
         }
-        got, error = ran(self.executor, replace(self.bound, call=call, inputs=inputs))
-        if got is None:
-            assert error is not None
-            raise error
-        found = [got.unpack(), call.expected(inputs).unpack()]
-        if self.defect is not None and self.defect.values is not None:
-            values = self.defect.values(call, {name: one.unpack() for name, one in inputs.items()})
-            found.append(
-                np.where(np.ma.getmaskarray(values), found[0], np.ma.getdata(values)).astype(found[0].dtype)
-            )
-        return np.stack(found)
+        return replace(self.bound, call=replace(self.bound.call, consts=consts), inputs=inputs)
+
+    @staticmethod
+    def _defined(bound: BoundCase) -> np.ndarray:
+        return bound.call.expected(bound.inputs).unpack()
 
 
 def _far(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
