@@ -239,9 +239,9 @@ def answered(report: Report, executor: Executor, bound: BoundCase, others: Seque
         found = asked(executor, bound)
     if found is None:
         return report
-    exact = int(likeliest[0].cause.exact) if likeliest else 0
+    at = int(any(one.cause.exact and not (one.cause.fitted or one.cause.inferred) for one in likeliest))
     cause = Cause.seen(*found, report.differing, asked=True)
-    return replace(report, causes=(*report.causes[:exact], cause, *report.causes[exact:]), facts=())
+    return replace(report, causes=(*report.causes[:at], cause, *report.causes[at:]), facts=())
 
 
 def asked_of(executor: Executor, bound: BoundCase, expected: PackedBuffer) -> tuple[BoundCase, PackedBuffer]:
