@@ -116,8 +116,9 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
 
     A cause that predicts a buffer exactly counts more than any number of parts, unless so little differs there that
     anything may fit it. What a kernel said of itself counts as much as one that predicts all of them. One that reads
-    alike in all of them counts more than one that is another edit in each. Causes that are weak wherever they are named
-    come last. Where two explain as many buffers equally well, the order is that of the first buffer.
+    alike in all of them counts more than one that is another edit in each, and one that was read off each buffer anew
+    counts once. Causes that are weak wherever they are named come last. Where two explain as many buffers equally well,
+    the order is that of the first buffer.
     """
     named: dict[str, list[Cause]] = {}
     for one in found:
@@ -128,13 +129,16 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
 
     def rank(row: Agreed) -> tuple[float, ...]:
         causes = named[row.name]
+        once = row.cause.inferred
+        counts = (max(_exact(causes).values(), default=0), sum(_exact(causes).values()), row.exact)
+        most, total, exact = (min(count, 1) if once else count for count in counts)
         return (
             all(c.weak and not c.exact for c in causes),
-            -len(found) if any(c.asked for c in causes) else -max(_exact(causes).values(), default=0),
-            -sum(_exact(causes).values()),
-            -row.exact,
+            -len(found) if any(c.asked for c in causes) else -most,
+            -total,
+            -exact,
+            once,
             -row.score,
-            row.cause.inferred,
             sum(c.fitted or bool(c.where) for c in causes),
             order[row.name],
         )
