@@ -50,7 +50,7 @@ class Agreed:
         counted = sorted(forms.values(), key=lambda form: -sum(c.exact for c in form))
         told = min(counted[0], key=lambda c: (not c.exact, c.weak))
         return cls(
-            told, sum(c.exact for c in causes), len(causes), of, sum(c.score for c in causes),
+            told, sum(c.exact and not c.asked for c in causes), len(causes), of, sum(c.score for c in causes),
             tuple(Form(form[0].detail, sum(c.exact for c in form)) for form in counted),
         )  # fmt: skip
 
@@ -78,13 +78,13 @@ class Agreed:
     @property
     def few(self) -> bool:
         """Whether it predicts some of the buffers, but not half of them: these may be others by chance."""
-        return 0 < 2 * self.exact < self.of
+        return 0 < 2 * self.exact < self.of and not self.cause.asked
 
     @property
     def fit(self) -> str:
         """How many buffers it predicts as it reads here, where the text says of how many."""
         if self.cause.asked:
-            return f"seen in {self.seen}"
+            return f"{self.seen} asked"
         return str(self.forms[0].exact) if self.exact else f"parts of {self.seen}"
 
     @property

@@ -1,9 +1,9 @@
 """What each output of a wrong call reads, found by asking its kernel.
 
-An element is changed, and the outputs that change with it read it. Many elements change at once: in turn those whose
-number has a certain bit, and those whose number lacks it. So an output tells the number of the one element that it
-reads. One that sums products reads an element in each of them: there, all weights but one of each channel are 0. The
-definition is asked in the same way, and so is what upstream's kernel is known to do instead.
+Some elements change, and the outputs that change with them read them. To find the one element that an output reads, the
+call runs twice for each bit of that element's number: once all elements that have the bit change, once all others. Some
+random choices check the answer. An output that sums products reads several elements. So all weights are 0 then, but one
+of each output channel. The definition is asked in the same way, and so is what upstream's kernel is known to do.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from refsim.core.buffer import PackedBuffer
 from refsim.core.counted import counted
-from refsim.core.errors import LimitError
+from refsim.core.errors import LimitError, RefsimError, UnsupportedError
 from refsim.exec.again import ran
 from refsim.exec.executor import Executor
 from refsim.ops.base.arg import Arrays, Kind
@@ -38,8 +38,10 @@ FAR = 100
 FIRST_TAPS, SPREAD_TAPS = 6, 10
 #: Other constants are multiplied by these, so that one product alone shows.
 FACTORS = (0, 8, 64, 512)
-#: How much is computed for the answers: outputs times weights of one, in all runs together.
-MOST_WORK = 3_000_000_000
+#: How much is computed for the answers, outputs times weights of one in all runs together; and how many runs there are.
+MOST_WORK, MOST_RUNS = 3_000_000_000, 4000
+#: So many random choices of elements must change an output, or not, as the one does that it reads.
+CHECKS = 6
 #: Fewer outputs that change with nothing may do so by chance.
 FEW = 4
 #: Of so many tensors it is told what is read; and so many weights with which it is right.
@@ -51,7 +53,7 @@ class Reads:
     """Which element of a tensor each output reads, and which it should: its number, `NONE` or `SEVERAL`.
 
     ``numbers``: those of the elements by their indices. ``tap``: the one weight of each channel that is not 0; empty
-    if weights are as they were. ``clamped``: outputs at a bound, where what is read need not show.
+    if no weights were replaced. ``clamped``: outputs at a bound, where what is read need not show.
     """
 
     tensor: str
@@ -75,13 +77,14 @@ class Reads:
 
 @dataclass(frozen=True)
 class Misread:
-    """What outputs read otherwise, and where these are: ``wrong``, of which some are true.
+    """What outputs read otherwise, and which do, of those that ``differ``: ``wrong``, of which some are true.
 
-    ``right``: the weights with which all outputs read what they should, among the ``taps`` that were looked at.
+    ``right``: the weights with which all outputs read what they should, among the ``taps`` that show in any.
     """
 
     reads: Reads
     wrong: np.ndarray
+    differ: int
     right: Sequence[str] = ()
     taps: int = 0
 
@@ -96,49 +99,58 @@ class Misread:
         at = tuple(np.argwhere(shown)[0])
         got, need = (reads.element(int(which[at])) for which in (reads.got, reads.need))
         where = f"in products with {reads.tap}, " if reads.tap else ""
-        count = f"{self.wrong.sum()} of {counted(self.wrong.size, 'output')}"
+        count = f"{self.wrong.sum()} of {counted(self.differ, 'wrong output')}"
         if self.right:
             more = ", ..." if len(self.right) > MOST_RIGHT else ""
-            count += f"; right with {len(self.right)} of {counted(self.taps, 'weight')}: "
+            count += f"; no difference with {len(self.right)} of {counted(self.taps, 'weight')} tried: "
             count += f"{', '.join(self.right[:MOST_RIGHT])}{more}"
-        return f"{where}output {_index(at)} reads {got}, need {need} ({count})"
+        return f"{where}output {_index(at)} changes with {got}, need {need} ({count})"
 
 
-def asked(executor: Executor, bound: BoundCase) -> tuple[str, str] | None:
-    """What a wrong call reads otherwise, as the name and the words of a cause; None if nothing is found."""
-    found = misread(executor, bound)
+def misread_cause(executor: Executor, bound: BoundCase, differ: np.ndarray) -> tuple[str, str] | None:
+    """What outputs that ``differ`` read otherwise, as the name and the words of a cause; None if nothing is found.
+
+    ``differ``: bool, of the output's shape.
+    """
+    found = misread(executor, bound, differ)
     return (NAME, "; ".join(map(str, found[:MOST_TOLD]))) if found else None
 
 
-def misread(executor: Executor, bound: BoundCase) -> list[Misread]:
+def misread(executor: Executor, bound: BoundCase, differ: np.ndarray | None = None) -> list[Misread]:
     """What outputs of a call read otherwise on an executor, for each tensor; what says most first.
 
-    Only what can be asked is known: int8 and float inputs, int8 weights, other constants that are numbers; of large
-    calls some of that, or nothing.
+    Only outputs that ``differ`` are looked at, by default all. Only what can be asked is known: int8 and float inputs,
+    int8 weights, other constants that are numbers; of large calls some of that, or nothing.
     """
+    differ = np.ones(bound.call.out.shape, bool) if differ is None else differ
     rows: dict[str, list[Reads]] = defaultdict(list)
-    with suppress(Exception):  # a kernel that is broken may raise anything on other inputs; or it was enough
-        for one in answers(executor, bound):
+    with suppress(RefsimError):  # a kernel that is broken may refuse other inputs; or it was enough
+        for one in probe(executor, bound):
             rows[one.tensor].append(one)
     found = []
     for name, of in rows.items():
         wrong = _of_input(of) if name in bound.inputs else [one.others for one in of]
-        both = list(zip(of, wrong, strict=True))
+        both = [(one, bad & differ) for one, bad in zip(of, wrong, strict=True) if (one.need >= 0).any()]
         right = [one.tap for one, bad in both if not bad.any()]
-        found.append(max((Misread(one, bad, right, len(of)) for one, bad in both), key=lambda one: one.rank))
-    return sorted((one for one in found if one.wrong.any()), key=lambda one: one.rank, reverse=True)
+        told = [Misread(one, bad, int(differ.sum()), right, len(both)) for one, bad in both if bad.any()]
+        if told:
+            found.append(max(told, key=lambda one: one.rank))
+    return sorted(found, key=lambda one: one.rank, reverse=True)
 
 
-def answers(executor: Executor, bound: BoundCase) -> Iterator[Reads]:
-    """What each output reads of each tensor that can be asked for, right or not. Raises what the executor raises."""
-    return _Asked(executor, bound).all()
+def probe(executor: Executor, bound: BoundCase) -> Iterator[Reads]:
+    """What each output reads of each tensor that can be asked for, right or not.
+
+    Raises what the executor raises, UnsupportedError for what is no error of refsim, and LimitError after many runs.
+    """
+    return _Probe(executor, bound).all()
 
 
 def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     """Where the wrong element of an input is read.
 
-    Of products: an output in which one of them shows would show each. Some in which none does, and that no clamp
-    holds, read nothing. A constant that does not show may be too small to do so.
+    Of products: an output in which one of them shows would show each, so one that must not be read says as much as one
+    that must. Some outputs in which none shows, and that no clamp holds, read nothing.
     """
     got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
     if rows[0].tap:
@@ -149,47 +161,48 @@ def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     return list((got != need) & (need >= 0) & ((got != NONE) | ~rows[0].clamped))
 
 
-class _Asked:
+class _Probe:
     """A call whose inputs and constants are replaced, on an executor and by definition."""
 
     def __init__(self, executor: Executor, bound: BoundCase) -> None:
         self.executor, self.bound = executor, bound
         self.inputs = {name: one.unpack() for name, one in bound.inputs.items()}
         self.consts = {name: one for name, one in bound.call.consts.items() if one is not None}
+        args = [arg for arg in bound.call.op.of_kind(Kind.CONST) if arg.name in self.consts]
+        self.weights = {arg.name: arg.channels or 0 for arg in args if self.consts[arg.name].dtype == np.int8}
+        self.sums = any(self.consts[arg.name].dtype in (np.int8, np.uint8) for arg in args)
         defects = [row for row in bound.call.defects if row.values is not None] if executor.foreign else []
-        self.defect = together(defects) if defects else None
-        depth = max((one[0].size for one in self.consts.values() if one.dtype == np.int8), default=1)
-        self.work, self.left = bound.call.out.numel * depth, MOST_WORK
+        self.defective = together(defects).values if defects else None
+        depths = (
+            self.consts[name].size // self.consts[name].shape[dim] for name, dim in self.weights.items()
+        )
+        work = bound.call.out.numel * max(depths, default=1)
+        self.work, self.left = max(work, MOST_WORK // MOST_RUNS), MOST_WORK
 
     def all(self) -> Iterator[Reads]:
-        """See `answers`."""
-        consts = [
-            (arg, self.consts[arg.name])
-            for arg in self.bound.call.op.of_kind(Kind.CONST)
-            if arg.name in self.consts
-        ]
-        weights = [(arg, array) for arg, array in consts if array.dtype == np.int8]
+        """See `probe`."""
         for name, array in self.inputs.items():
-            if array.dtype in VALUES and not weights:
-                yield self._reads(name, *_far(array))
-        for arg, array in weights:
-            taps = list(_taps(self._numbers(arg.name, array).shape, arg.channels or 0))
-            loud = self._loud({arg.name: self._alone(arg.name, array, taps[len(taps) // 2])})
+            if array.dtype in VALUES and not self.sums:
+                yield self._reads(name, *_two_levels(array))
+        for name, channels in self.weights.items():
+            taps = list(_taps(self._numbers(name, self.consts[name]).shape, channels))
+            visible = self._visible({name: self._alone(name, taps[len(taps) // 2])})
             for tap in taps:
-                yield from self._with_tap(arg.name, array, tap, loud)
-        for arg, array in consts:
+                yield from self._with_tap(name, tap, visible)
+        for name, array in self.consts.items():
             if array.dtype in (np.int32, np.float32):
-                yield self._reads(arg.name, array, 3 * array + array.dtype.type(1 + np.abs(array).max()))
+                away = np.where(array < 0, -1, 1).astype(array.dtype) * (1 + np.abs(array).max())
+                yield self._reads(name, array, (array + away).astype(array.dtype))
 
-    def _alone(self, name: str, array: np.ndarray, tap: tuple[slice | int, ...]) -> np.ndarray:
+    def _alone(self, name: str, tap: tuple[slice | int, ...]) -> np.ndarray:
         """Weights of which one of each channel is not 0."""
-        found = np.zeros_like(array)
-        found.flat[self._numbers(name, array)[tap]] = FAR
+        found = np.zeros_like(self.consts[name])
+        found.flat[self._numbers(name, found)[tap]] = FAR
         return found
 
-    def _loud(self, weights: Arrays) -> Arrays:
+    def _visible(self, weights: Arrays) -> Arrays:
         """Other constants with which a product of these weights shows in more outputs, by definition."""
-        streams = {name: _far(one) for name, one in self.inputs.items() if one.dtype in VALUES}
+        streams = {name: _two_levels(one) for name, one in self.inputs.items() if one.dtype in VALUES}
 
         def shown(consts: Arrays) -> int:
             low, high = (
@@ -203,36 +216,30 @@ class _Asked:
         best: Arrays = {}
         most = shown(best)
         for name, array in self.consts.items():
-            for factor in FACTORS if array.dtype == np.float32 else ():
-                tried = {**best, name: array * np.float32(factor)}
+            for factor in () if name in weights else FACTORS if array.dtype == np.float32 else (0,):
+                tried = {**best, name: array * array.dtype.type(factor)}
                 if (count := shown(tried)) > most:
                     best, most = tried, count
         return best
 
-    def _with_tap(
-        self, name: str, array: np.ndarray, tap: tuple[slice | int, ...], loud: Arrays
-    ) -> Iterator[Reads]:
+    def _with_tap(self, name: str, tap: tuple[slice | int, ...], others: Arrays) -> Iterator[Reads]:
         """In products with one weight of each channel: which inputs are read, and of which channel the weight is."""
-        alone = self._alone(name, array, tap)
+        alone = self._alone(name, tap)
         told = f"{name}[{', '.join(':' if isinstance(i, slice) else str(i) for i in tap)}]"
         for other, one in self.inputs.items():
             if one.dtype in VALUES:
-                yield replace(self._reads(other, *_far(one), {**loud, name: alone}), tap=told)
-        yield replace(self._reads(name, -alone, alone, loud), tap=told)
+                yield self._reads(other, *_two_levels(one), {**others, name: alone}, told)
+        yield self._reads(name, -alone, alone, others, told)
 
     def _reads(
-        self,
-        tensor: str,
-        before: np.ndarray,
-        after: np.ndarray,
-        others: Arrays | None = None,
+        self, tensor: str, before: np.ndarray, after: np.ndarray, others: Arrays | None = None, tap: str = ""
     ) -> Reads:
         """Which of the elements that differ between ``before`` and ``after`` each output reads."""
         others = others or {}
         differ = np.flatnonzero(before != after)
         base = self._outputs({**others, tensor: before})
         number = np.zeros(base.shape, np.int64)
-        none, several = np.ones(base.shape, bool), np.zeros(base.shape, bool)
+        none, one = np.ones(base.shape, bool), np.ones(base.shape, bool)
         for bit in range(max(1, (len(differ) - 1).bit_length())):
             has = np.arange(len(differ)) >> bit & 1 == 1
             lacks_it, has_it = (
@@ -241,45 +248,49 @@ class _Asked:
             )
             number |= has_it.astype(np.int64) << bit
             none &= ~(lacks_it | has_it)
-            several |= lacks_it & has_it
-        number = differ[np.minimum(number, len(differ) - 1)]
-        got, need, *defective = np.where(several, SEVERAL, np.where(none, NONE, number))
+            one &= lacks_it ^ has_it
+        place = np.minimum(number, len(differ) - 1)
+        for chosen in (
+            np.random.default_rng(0).random((CHECKS, len(differ))) < 0.5
+        ):  # most of several would do as well
+            changed = self._outputs({**others, tensor: _changed(before, after, differ[chosen])}) != base
+            one &= changed == chosen[place]
+            none &= ~changed
+        number = differ[place]
+        got, need, *defective = np.where(none, NONE, np.where(one, number, SEVERAL))
         for known in defective:
             need = np.where(known == got, got, need)
-        alike = tensor in self.inputs and not others
-        ends = (-128, 127, *(() if alike else (base[1].min(), base[1].max())))
-        return Reads(tensor, self._numbers(tensor, before), got, need, np.isin(base[0], ends))
+        # of elements that are all alike, outputs are as well: then only the bounds of int8 say that they are clamped
+        ends = (-128, 127, *((base[1].min(), base[1].max()) if tap or tensor in self.consts else ()))
+        return Reads(tensor, self._numbers(tensor, before), got, need, np.isin(base[0], ends), tap)
 
     def _numbers(self, name: str, array: np.ndarray) -> np.ndarray:
         """The numbers of a tensor's elements by their indices: of a window's weights (OC, KH, KW, IC of a group)."""
         numbers, params = np.arange(array.size).reshape(array.shape), self.bound.call.params
-        if not (
-            isinstance(params, ConvParams)
-            and array.dtype == np.int8
-            and name in self.consts
-            and array.ndim == 2
-        ):
+        if name not in self.weights or not isinstance(params, ConvParams) or array.ndim != 2:
             return numbers
         return logical_weight(params, numbers, self.inputs["x"].shape[-3] // params.groups)
 
     def _outputs(self, arrays: Arrays) -> np.ndarray:
-        """The values of the kernel, those of the definition, and those with a known defect if the call has one.
+        """The values (of floats the bits) of the kernel, of the definition, and with a known defect if there is one.
 
-        Raises what the executor raises, and LimitError after too many runs.
+        Raises what `probe` raises.
         """
         bound = self._replaced(arrays)
-        got, error = ran(self.executor, bound)
+        try:
+            got, error = ran(self.executor, bound)
+        except Exception as other:  # a broken kernel may raise anything
+            raise UnsupportedError(self.executor.name, "runs no other inputs", got=repr(other)) from other
         if got is None:
             assert error is not None
             raise error
         found = [got.unpack(), self._defined(bound)]
-        if self.defect is not None and self.defect.values is not None:
-            values = self.defect.values(
-                bound.call, {name: one.unpack() for name, one in bound.inputs.items()}
-            )
+        if self.defective is not None:
+            values = self.defective(bound.call, {name: one.unpack() for name, one in bound.inputs.items()})
             known = np.where(np.ma.getmaskarray(values), found[0], np.ma.getdata(values))
             found.append(known.astype(found[0].dtype))
-        return np.stack(found)
+        both = np.stack(found)
+        return both.view(np.int32) if both.dtype == np.float32 else both
 
     def _replaced(self, arrays: Arrays) -> BoundCase:
         """The call with other inputs and constants."""
@@ -300,9 +311,9 @@ class _Asked:
         return bound.call.expected(bound.inputs).unpack()
 
 
-def _far(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _two_levels(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Two arrays of its shape and dtype whose elements are far apart."""
-    far = FAR if array.dtype == np.int8 else np.abs(array).max(initial=0) or 1
+    far = FAR if array.dtype == np.int8 else np.abs(array[np.isfinite(array)]).max(initial=0) or 1
     return np.full_like(array, -far), np.full_like(array, far)
 
 

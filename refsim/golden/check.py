@@ -20,7 +20,7 @@ from refsim.core.plain import plain
 from refsim.core.qmath import PROFILES, Profile
 from refsim.exec.again import Again, Right, again
 from refsim.exec.executor import YOURS, Executor
-from refsim.exec.reads import asked
+from refsim.exec.reads import misread_cause
 from refsim.formats.cases import Stored
 from refsim.golden.judge import KNOWN_DEFECT, LEGAL, SAME, judged
 from refsim.golden.store import DigestEntry, digest
@@ -229,18 +229,25 @@ def explained(
 
 
 def answered(report: Report, executor: Executor, bound: BoundCase, others: Sequence[Report] = ()) -> Report:
-    """A wrong call's report with what its kernel reads otherwise, unless one edit explains it and the others."""
-    likeliest = agreed([report, *others])[:1]
-    if report.same or any(
-        one.cause.observed or (one.cause.sure and one.exact == one.of) for one in likeliest
-    ):
+    """A wrong call's report with what its kernel reads otherwise.
+
+    It is not asked if one edit explains this report and the others, or if running it again showed what is wrong.
+    """
+    if report.same:
         return report
+    best = next(iter(agreed([report, *others])), None)
+    sure = best is not None and best.cause.sure
+    if best is not None and (best.cause.observed or (sure and best.exact == best.of)):
+        return report
+    ev = report.evidence
     with doing.explaining(f"{bound.case} on {executor.name}"):
-        found = asked(executor, bound)
+        found = misread_cause(executor, bound, ev.differing[ev.places].reshape(bound.call.out.shape))
     if found is None:
         return report
-    at = int(any(one.cause.exact and not (one.cause.fitted or one.cause.inferred) for one in likeliest))
+    names = [cause.name for cause in report.causes]
+    at = names.index(best.name) + 1 if best is not None and sure and best.name in names else 0
     cause = Cause.seen(*found, report.differing, asked=True)
+    # where a cause is told, facts are not: they are for reports without any
     return replace(report, causes=(*report.causes[:at], cause, *report.causes[at:]), facts=())
 
 

@@ -16,7 +16,7 @@ from refsim.core.errors import UnsupportedError
 from refsim.exec import reads
 from refsim.exec.executor import Definition, Executor
 from refsim.exec.factory import executor_named
-from refsim.exec.reads import NAME, NONE, answers, asked, misread
+from refsim.exec.reads import NAME, NONE, SEVERAL, misread, misread_cause, probe
 from refsim.golden.check import run
 from refsim.golden.telling import ordered
 from refsim.ops.base import conv_cases
@@ -60,7 +60,7 @@ def test_right_kernels_read_what_they_should(name: str) -> None:
     cases = [one.bound for one in islice(ordered(name, 20), 2)]
     assert cases
     for bound in cases:
-        assert all(one.need.shape == bound.call.out.shape for one in answers(executor, bound))
+        assert all(one.need.shape == bound.call.out.shape for one in probe(executor, bound))
         assert misread(executor, bound) == []
 
 
@@ -85,15 +85,15 @@ def test_each_place_that_is_read_is_told(data: st.DataObject) -> None:
         (
             "x",
             3,
-            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] reads x[0, 0, 0, 1], need x[0, 0, 0, 0]",
+            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] changes with x[0, 0, 0, 1], need x[0, 0, 0, 0]",
         ),
         (
             "weight",
             0,
-            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] reads weight[1, 0, 0, 0], need weight[0,",
+            "in products with weight[:, 0, 0, 0], output [0, 0, 0, 0] changes with weight[1, 0, 0, 0], need weight[0,",
         ),
-        ("bias", 0, "output [0, 0, 0, 0] reads bias[1], need bias[0]"),
-        ("weight_scales", 0, "output [0, 0, 0, 0] reads weight_scales[1], need weight_scales[0]"),
+        ("bias", 0, "output [0, 0, 0, 0] changes with bias[1], need bias[0]"),
+        ("weight_scales", 0, "output [0, 0, 0, 0] changes with weight_scales[1], need weight_scales[0]"),
     ],
 )
 def test_elements_next_to_the_right_ones(tensor: str, axis: int, told: str) -> None:
@@ -134,13 +134,15 @@ def test_elements_that_padding_must_hide() -> None:
 
 def test_a_cause_says_what_is_read_and_a_kernel_that_refuses_says_nothing() -> None:
     bound = convolution()
-    found = asked(rolled("x", 1, 2), bound)
+    everywhere = np.ones(bound.call.out.shape, bool)
+    found = misread_cause(rolled("x", 1, 2), bound, everywhere)
     assert found is not None and found[0] == NAME and "need x[0, 0, 0, 0]" in found[1]
 
     def refused(call: Call, given: Arrays) -> Arrays:
         raise UnsupportedError("kernel", "refuses other inputs")
 
-    assert asked(Wrong(refused), bound) is None
+    assert misread_cause(Wrong(refused), bound, everywhere) is None
+    assert misread_cause(rolled("x", 1, 2), bound, ~everywhere) is None
 
 
 def test_a_large_call_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,36 @@ def test_a_large_call_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     few = [one.taps for one in misread(rolled("x", 1, 3), bound)]
     assert 1 <= few[0] < reads.FIRST_TAPS
     monkeypatch.setattr(reads, "MOST_WORK", 0)
-    assert asked(rolled("x", 1, 3), bound) is None
+    assert misread(rolled("x", 1, 3), bound) == []
+
+
+def test_floats_that_are_no_numbers_are_values_like_others() -> None:
+    """An input with NaN is asked all the same; an output that is NaN changes with nothing."""
+    bound = bind(Case("q8ta_quantize", {"scale": 0.1, "zp": 3}, {"x": ((1, 4, 5, 6), "W")}, "4W4C"))
+    bound.inputs["x"].raw.view(np.float32)[0] = np.nan
+    (one,) = misread(rolled("x", 1, 3), bound)
+    assert one.wrong.all() and str(one).startswith("output [0, 0, 0, 0] changes with x[0, 0, 0, 1]")
+    dequantize = bind(Case("q8ta_dequantize", {"scale": 0.1, "zp": 3}, {"x": ((1, 4, 5, 6), "4W4C")}, "W"))
+
+    class Nan(Definition):
+        def run_prepared(self, prepared: Prepared, inputs: Mapping[str, PackedBuffer]) -> PackedBuffer:
+            call = prepared.call
+            return call.stored(np.full(call.out.shape, np.nan, np.float32), inputs)
+
+    (one,) = misread(Nan(), dequantize)
+    assert (one.reads.got == NONE).all()
+
+
+def test_a_majority_of_elements_is_no_element() -> None:
+    """An output that changes only if most of several elements do reads several, not the one that the bits spell."""
+    bound = bind(Case("q8ta_clone", {}, {"x": ((1, 4, 4, 4), "4C")}, "4C"))
+
+    def most(call: Call, given: Arrays) -> Arrays:
+        high = given["x"][..., :3].sum(-1, dtype=np.int64, keepdims=True) > 0
+        return {"x": np.where(high, 100, -100).astype(np.int8) + np.zeros_like(given["x"])}
+
+    (one,) = misread(Wrong(most), bound)
+    assert (one.reads.got == SEVERAL).mean() > 0.6  # the others pass the checks by chance
 
 
 def test_values_alone_that_are_wrong_are_no_misread() -> None:

@@ -263,7 +263,7 @@ def _wrong(
             further.append(name)
         else:
             said = said or _ways(runner, bound, out, digests.get(name, entries[name].sha256))
-            first = {"case": name, "how": how, "said": said, "asked": _asked(runner, bound)}
+            first = {"case": name, "how": how, "said": said, "asked": _asked(runner, bound, out)}
             end = time.monotonic() + MORE_SECONDS
         yield {**first, "further": further}
         if len(further) == MORE_WRONG:
@@ -279,11 +279,12 @@ def _ways(runner: Any, bound: Any, out: Any, wanted: str) -> str:
     return "; ".join(found.ways)
 
 
-def _asked(runner: Any, bound: Any) -> str:
+def _asked(runner: Any, bound: Any, out: Any) -> str:
     """What the kernel of a wrong case reads otherwise, as reports say it; "" if nothing is found."""
-    from refsim.exec.reads import asked
+    from refsim.exec.reads import misread_cause
 
-    return ": ".join(asked(runner, bound) or ())
+    differ = out.unpack() != bound.call.expected(bound.inputs).unpack()
+    return ": ".join(misread_cause(runner, bound, differ) or ())
 
 
 def _chain(entry: Any, runner: Any, root: Path) -> str:
