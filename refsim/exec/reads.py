@@ -150,9 +150,12 @@ def _of_input(rows: Sequence[Reads]) -> list[np.ndarray]:
     """Where the wrong element of an input is read.
 
     Of products: an output in which one of them shows would show each, so one that must not be read says as much as one
-    that must. Some outputs in which none shows, and that no clamp holds, read nothing.
+    that must. Some outputs in which none shows, and that no clamp holds, read nothing. If that is all of them, their
+    values may be wrong alone.
     """
     got, need = np.stack([row.got for row in rows]), np.stack([row.need for row in rows])
+    if (got == NONE).all():
+        return list(np.zeros(got.shape, bool))
     if rows[0].tap:
         silent = (got == NONE).all(0)
         silent &= ~np.stack([row.clamped for row in rows]).any(0)
