@@ -15,7 +15,7 @@ from refsim.bytediff.report import Report
 from refsim.bytediff.text import MOST_CAUSES
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.result import Command
-from refsim.golden.apart import Apart, Predicted, Rival, Rivals, apart, rivals, told
+from refsim.golden.apart import Apart, KernelCauses, Predicted, Rival, Rivals, apart, rivals, told
 from refsim.golden.rules import case
 from refsim.golden.telling import TellingCase
 from refsim.ops.base.binding import BoundCase, bind
@@ -201,3 +201,8 @@ def test_where_no_case_is_left_both_are_said() -> None:
     assert found is not None and found.case == ""
     (text,) = found.lines("x {case}")
     assert text.endswith("; no case of the corpus tells them apart, of 0 tried") and type(text) is str
+
+
+@pytest.mark.parametrize(("sought", "said"), [(3, "no known cause fits"), (0, "none was looked for")])
+def test_a_kernel_without_a_cause_says_so(sought: int, said: str) -> None:
+    assert list(KernelCauses("q8ta_add", "cpu", 3, sought).rows) == [(f"0 of {sought}", said, "")]
