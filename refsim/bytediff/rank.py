@@ -44,8 +44,8 @@ class Cause:
     ``whole`` says that the prediction equals the actual buffer in every byte, padding included. ``where`` is the region
     that the prediction holds in, "" for the whole buffer; outside of it the right bytes are predicted. ``constant``
     says that one value is predicted for all differing cells. ``place`` is where the kernel has an edit that gives the
-    predicted bytes, if one was found. ``observed``: it was seen by running the call again; ``asked``: with
-    other inputs, so that its kernel said what it reads.
+    predicted bytes, if one was found. ``observed``: it was seen by running the call again; ``asked``: with other
+    inputs, so that its kernel said what it reads.
     """
 
     name: OwnName
@@ -60,7 +60,6 @@ class Cause:
     constant: Annotated[bool, "Whether it predicts one value for all that differs."] = False
     place: Annotated[Place | None, "Where a kernel with an edit gives these bytes; null without one."] = None
     observed: Annotated[bool, "Whether it was seen by running the call again, and predicts nothing."] = False
-
     asked: Annotated[bool, "Whether that run had other inputs, to see what the kernel reads."] = False
 
     @classmethod

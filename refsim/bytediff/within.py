@@ -21,12 +21,8 @@ from refsim.core.counted import first_or_last
 FEW = 4
 #: A region is a part of the buffer: with fewer elements outside than this share it says nothing.
 LEAST_OUTSIDE = 0.02
-#: Slabs are told if they hold so many wrong elements each; these divisions are tried.
+#: Slabs are told if they hold so many wrong elements each.
 LEAST_EACH = 4
-SLABS = (
-    "rows of an image", "columns of an image", "channels of an image", "rows", "columns", "channels", "images",
-    "workgroups",
-)  # fmt: skip
 #: So many regions at once say where the differing elements are; each further one leaves at most this share.
 MOST_AT_ONCE, LEAST_LEFT_OUT = 3, 0.8
 #: A region is tight if it is so much of the buffer at most, if so much of it is wrong at least, and if as many wrong
@@ -104,7 +100,7 @@ def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None
     found = None
     for name, numbers in divisions(ev).items():
         count = int(numbers.max()) + 1
-        if name not in SLABS or count == 1:
+        if count == 1:
             continue
         spoken = np.bincount(numbers[against], minlength=count) > 0
         held = np.bincount(numbers[wrong], minlength=count)
@@ -120,20 +116,15 @@ def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None
 def divisions(ev: Evidence) -> dict[str, np.ndarray]:
     """Ways to divide a buffer: what to call the parts, and the number of each cell's part."""
     n, c, h, w = (np.asarray(along, np.int64) for along in coordinates(ev.desc))
-    cells, each = np.arange(len(ev.want)), 4 if ev.desc.is_int8 else 1
+    each = 4 if ev.desc.is_int8 else 1
     found = {
         f"{name} of an image": n * (int(along.max()) + 1) + along
         for name, along in (("rows", h), ("columns", w), ("channels", c))
     }
     found |= {"rows": h, "columns": w, "channels": c, "images": n}
     if ev.launch is not None:
-        groups, invocations = ev.launch.invocation(list(ev.items))
+        groups, _ = ev.launch.invocation(list(ev.items))
         found["workgroups"] = np.repeat(numbered(groups), each)
-        found["invocations (the tile that each writes)"] = np.repeat(numbered([*groups, *invocations]), each)
-    if ev.desc.layout.block_numel > 4:
-        found["blocks"] = cells // ev.desc.layout.block_numel
-    if ev.desc.is_int8:
-        found |= {"lanes of the words": cells % 4, "words": cells // 4}
     return found
 
 
