@@ -36,7 +36,7 @@ from refsim.exec.factory import executor_named
 from refsim.exec.share import Share
 from refsim.formats.cases import Stored
 from refsim.formats.sidecars import unlike_case
-from refsim.golden.check import asked_of, explained, within
+from refsim.golden.check import asked_of, diff_on, within
 from refsim.golden.judge import KNOWN_DEFECT, Judged, judged
 from refsim.golden.named import open_case, raw_buffer, raw_files
 from refsim.golden.told import BufferCompared, ToldReport, written_by
@@ -213,7 +213,7 @@ def _replayed(
     runner = executor_named(name)
     bound, expected = asked_of(runner, stored.bound, stored.expected)
     result, broken = within(runner, bound)
-    report = explained(
+    report = diff_on(
         runner, bound, expected, result, fresh=False, others=others, profile=profile, limit=limit,
         title=f"{stored.name} on {name}", geometry=launched(runner, bound.call),
     )  # fmt: skip

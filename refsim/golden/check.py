@@ -210,7 +210,7 @@ def ran_again(
         )
 
 
-def explained(
+def diff_on(
     executor: Executor,
     bound: BoundCase,
     expected: PackedBuffer,
@@ -297,7 +297,7 @@ def compared(
     if executor is None or bound is None:
         report = diff(expected, actual, call=bound, limit=1, guards=GUARD_WORDS)
     else:
-        report = explained(executor, bound, expected, actual, limit=1)
+        report = diff_on(executor, bound, expected, actual, limit=1)
     return {
         "differing": report.differing, "pattern": report.pattern, "causes": tuple(report.causes), "sought": True,
     }  # fmt: skip

@@ -168,7 +168,7 @@ class PackedGolden:
         from refsim.exec.executor import YOURS
         from refsim.exec.factory import executor_named
         from refsim.formats import profiles
-        from refsim.golden.check import asked_of, explained
+        from refsim.golden.check import asked_of, diff_on
         from refsim.golden.judge import KNOWN_DEFECT, judged
         from refsim.golden.named import open_case
 
@@ -189,7 +189,7 @@ class PackedGolden:
                 warnings.warn(f"{stored.name} on {executor}: {found}", stacklevel=3)
                 return
         allowed = None if profile is None else profiles.profile(profile)
-        report = explained(
+        report = diff_on(
             runner, bound, expected, actual, profile=allowed, device=True, limit=MOST_SHOWN, title=stored.name
         )  # fmt: skip
         self._judge(report, f"-x {executor}")
