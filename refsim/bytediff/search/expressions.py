@@ -5,14 +5,28 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from functools import lru_cache
-from itertools import product
+from itertools import combinations, permutations, product
 from typing import Any
 
 import numpy as np
 
 from refsim.bytediff.search.plain import ADDED
-from refsim.bytediff.search.site import Alternative, KernelSite, Renamed, call, cloned, kinds, similar, times
+from refsim.bytediff.search.site import (
+    Alternative,
+    KernelSite,
+    Renamed,
+    assigned,
+    call,
+    cloned,
+    counted,
+    kinds,
+    loops,
+    names_set,
+    set_before,
+    similar,
+    times,
+)  # fmt: skip
+from refsim.core import lanes
 
 #: So many other names stand for one at most.
 MOST_NAMES = 6
@@ -33,6 +47,14 @@ _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
 }  # fmt: skip
+#: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
+_EXCHANGED = {
+    "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
+    "insert": ((0, 1),),
+    **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
+}  # fmt: skip
+#: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.
+_TO_UNSIGNED = ((ast.BitAnd(), 255), (ast.Add(), 128))
 #: What a whole-buffer constant of one kind may be confused with: names of dims, and of their strides.
 _DIMS = ("W", "H", "C", "N")
 _FAMILIES = (
@@ -44,49 +66,14 @@ _FAMILIES = (
 )
 
 
-def binary(site: KernelSite) -> Iterator[Alternative]:
-    node: ast.BinOp = site.node
-    left, right, op = node.left, node.right, type(node.op)
-    if op in (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.BitAnd, ast.BitOr, ast.Div):
-        yield Alternative(left, "operand")
-    if op in (ast.Add, ast.Mult, ast.BitAnd, ast.BitOr):
-        yield Alternative(right, "operand")
+def operators(site: KernelSite) -> Iterator[Alternative]:
+    """Another operator; or, of the turns of a loop that are dealt out to lanes, a stretch for each."""
+    left, right, op = site.node.left, site.node.right, type(site.node.op)
     yield from (Alternative(ast.BinOp(left, other(), right), "operator") for other in _SWAPPED.get(op, ()))
-    if op in (ast.Sub, ast.FloorDiv, ast.Mod, ast.Div):
-        yield Alternative(ast.BinOp(right, node.op, left), "operands exchanged")
-    if op is ast.FloorDiv:
-        up = ast.BinOp(ast.BinOp(left, ast.Add(), right), ast.Sub(), ast.Constant(1))
-        yield Alternative(ast.BinOp(up, ast.FloorDiv(), right), "rounded up", 2)
-    if (source := _padded(node)) is not None:
-        yield Alternative(source, "operand", 2)
-    if op is ast.Mod:
-        yield Alternative(ast.Constant(0), "constant", 2)
-        if not isinstance(right, ast.Constant):
-            yield Alternative(ast.BinOp(left, op(), ast.Constant(2)), "constant", 2)
-        if (count := _turns(site.tree, left)) is not None:  # each lane takes a stretch of its own
-            up = ast.BinOp(ast.BinOp(count, ast.Add(), right), ast.Sub(), ast.Constant(1))
-            own = ast.BinOp(left, ast.FloorDiv(), ast.BinOp(up, ast.FloorDiv(), right))
-            yield Alternative(own, "order", 2)
-    if op is ast.Sub:
-        yield Alternative(ast.UnaryOp(ast.USub(), node), "sign")
-        if (ast.unparse(left), ast.unparse(right)) == ("hi", "lo"):  # as if the range had 0 in its middle
-            widest = call("max", ast.UnaryOp(ast.USub(), right), left)
-            yield Alternative(times(call("np.float32", ast.Constant(2.0)), widest), "operand", 1)
-    if op in (ast.Add, ast.Mult, ast.Sub):
-        yield Alternative(call("edit_half", node), "type", 1)
-        yield Alternative(call("edit_saturated16", node), "type", 2)
-        yield Alternative(call("edit_wrapped16", node), "type", 2)
-
-
-def _padded(node: ast.expr) -> ast.expr | None:
-    """The number in ``(number + 3) // 4 * 4``, which is rounded up."""
-    whole = node.left if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult) else None
-    found = whole.left if isinstance(whole, ast.BinOp) and isinstance(whole.op, ast.FloorDiv) else None
-    if not (isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add | ast.Sub)):
-        return None
-    while isinstance(found, ast.BinOp) and isinstance(found.op, ast.Add | ast.Sub):
-        found = found.left
-    return found
+    if op is ast.Mod and (count := _turns(site.tree, left)) is not None:
+        up = ast.BinOp(ast.BinOp(count, ast.Add(), right), ast.Sub(), ast.Constant(1))
+        own = ast.BinOp(left, ast.FloorDiv(), ast.BinOp(up, ast.FloorDiv(), right))
+        yield Alternative(own, "order", 2)
 
 
 def regrouped(site: KernelSite) -> Iterator[Alternative]:
@@ -132,14 +119,6 @@ def _binds(op: ast.operator) -> int:
     return _BINDS.get(type(op), 6)
 
 
-def value_of(site: KernelSite, node: ast.expr) -> ast.expr:
-    """What a variable was set to last on a line before, whether or not a condition let it; else the node."""
-    if not isinstance(node, ast.Name):
-        return node
-    before = [value for value in _values(site.tree, node.id) if value.lineno < node.lineno]
-    return max(before, key=lambda value: value.lineno, default=node)
-
-
 def compare(site: KernelSite) -> Iterator[Alternative]:
     node: ast.Compare = site.node
     for at, op in enumerate(node.ops):
@@ -150,24 +129,6 @@ def compare(site: KernelSite) -> Iterator[Alternative]:
         middle, last = node.comparators
         yield Alternative(ast.Compare(node.left, node.ops[:1], [middle]), "condition")
         yield Alternative(ast.Compare(middle, node.ops[1:], [last]), "condition")
-
-
-def truth(site: KernelSite) -> Iterator[Alternative]:
-    """The condition of a branch: always, never, the other way round."""
-    test = site.node
-    for parent in _tests(site.tree):
-        if parent is test:
-            yield Alternative(ast.Constant(True), "condition")
-            yield Alternative(ast.Constant(False), "condition")
-            yield Alternative(ast.UnaryOp(ast.Not(), test), "condition")
-
-
-@lru_cache(256)
-def _tests(tree: ast.FunctionDef) -> tuple[ast.expr, ...]:
-    found = [node.test for node in ast.walk(tree) if isinstance(node, ast.If | ast.IfExp)]
-    found += [value for node in ast.walk(tree) if isinstance(node, ast.BoolOp) for value in node.values]
-    chosen = [node.args[0] for node in ast.walk(tree) if isinstance(node, ast.Call) and len(node.args) == 3]
-    return (*found, *(node for node in chosen if isinstance(node, ast.Compare)))
 
 
 def constant(site: KernelSite) -> Iterator[Alternative]:
@@ -184,10 +145,8 @@ def constant(site: KernelSite) -> Iterator[Alternative]:
 
 
 def kind(site: KernelSite) -> Iterator[Alternative]:
-    """Twice as many bits for floats; another of a variable's attributes that the function asks for."""
+    """Another of a variable's attributes that the function asks for."""
     node: ast.Attribute = site.node
-    if ast.unparse(node) == "np.float32":
-        yield Alternative(ast.parse("np.float64", mode="eval").body, "type")
     if isinstance(node.value, ast.Name) and node.value.id in set_before(site.tree, node.value):
         asked = [each for each in ast.walk(site.tree) if isinstance(each, ast.Attribute)]
         base = ast.unparse(node.value)
@@ -242,54 +201,16 @@ _DIM_VALUES = {name: at for at, name in enumerate((*_DIMS, *(f"{dim}_STRIDE" for
 
 
 def local(site: KernelSite) -> Iterator[Alternative]:
-    """A variable: others that were set before and sound like it; a zero point that is one off."""
+    """A variable: others that were set before and sound like it."""
     node: ast.Name = site.node
-    if node.id == "zero":  # one of a row, which is no word of the launch
-        for op in (ast.Add(), ast.Sub()):
-            yield Alternative(ast.BinOp(node, op, ast.Constant(1)), "one off")
-    if node.id == "bias" and any(argument.arg == "in_scale" for argument in site.tree.args.args):
-        yield Alternative(times(node, ast.Name("in_scale", ast.Load())), "scaled bias", 1)
-    if node.id in ("acc", "t") and any(argument.arg == node.id for argument in site.tree.args.args):
-        yield Alternative(call("max", node, ast.Constant(0)), "relu")
-    for value in _values(site.tree, node.id):
-        if (source := _padded(value)) is not None:
-            yield Alternative(source, "operand", 2)
     found = [other for other in set_before(site.tree, node) if similar(node.id, other)]
     for other in found[-MOST_NAMES:]:
         yield Alternative(ast.Name(other, ast.Load()), "name")
 
 
-def set_before(tree: ast.FunctionDef, node: ast.expr) -> list[str]:
-    """Arguments, and variables that are set on a line before."""
-    names = [argument.arg for argument in tree.args.args]
-    names += [other.id for other in _set(tree) if other.lineno <= node.lineno]
-    return list(dict.fromkeys(names))
-
-
-@lru_cache(256)
-def _set(tree: ast.FunctionDef) -> tuple[ast.Name, ...]:
-    """The names of a function that are set."""
-    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
-    return tuple(node for node in names if isinstance(node.ctx, ast.Store))
-
-
-def _values(tree: ast.FunctionDef, name: str) -> list[ast.expr]:
-    """What a variable is set to."""
-    return [value for each, value in _assigned(tree) if each == name]
-
-
-@lru_cache(256)
-def _assigned(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...]:
-    """The variables of a function that are set one at a time, each with what to."""
-    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
-    return tuple(
-        (node.targets[0].id, node.value) for node in statements if isinstance(node.targets[0], ast.Name)
-    )
-
-
 def kept(site: KernelSite) -> Iterator[Alternative]:
     """A number that a loop sets anew in each turn, set in the first one alone: a sum that is not reset."""
-    for name, value in _assigned(site.tree):
+    for name, value in assigned(site.tree):
         if value is site.node:
             for loop in loops(site.tree, site.node)[-1:]:
                 first = ast.Compare(ast.Name(loop, ast.Load()), [ast.Eq()], [ast.Constant(0)])
@@ -320,25 +241,9 @@ def kept_over(site: KernelSite) -> Iterator[Alternative]:
                 yield Alternative(made, "kept", 3, f"the sum kept over {said}")
 
 
-def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
-    """The variables that count from 0 in the loops around a node, the outermost first."""
-    return [name for name, _, inside in _counted(tree) if node in inside]
-
-
 def _turns(tree: ast.FunctionDef, node: ast.expr) -> ast.expr | None:
     """How often the loop turns of which a node is the variable."""
-    return next((count for name, count, _ in _counted(tree) if name == ast.unparse(node)), None)
-
-
-@lru_cache(256)
-def _counted(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr, frozenset[ast.AST]], ...]:
-    """(variable, how many turns, what is inside) of the loops that count from 0."""
-    return tuple(
-        (node.target.id, node.iter.args[0], frozenset(each for part in node.body for each in ast.walk(part)))
-        for node in ast.walk(tree)
-        if isinstance(node, ast.For) and isinstance(node.target, ast.Name)
-        and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
-    )  # fmt: skip
+    return next((count for name, count, _ in counted(tree) if name == ast.unparse(node)), None)
 
 
 def exchanged(site: KernelSite) -> Iterator[Alternative]:
@@ -355,29 +260,13 @@ def exchanged(site: KernelSite) -> Iterator[Alternative]:
 
 
 def index(site: KernelSite) -> Iterator[Alternative]:
+    """A count in the words of a launch that is one short where it is handed on; the first of what has an index."""
     node: ast.Subscript = site.node
-    at = node.slice
-    if isinstance(at, ast.Slice | ast.Tuple):
-        return
-    yield from (
-        Alternative(ast.Subscript(node.value, ast.BinOp(at, op, ast.Constant(1)), ast.Load()), "index")
-        for op in (ast.Add(), ast.Sub())
-    )
     base = ast.unparse(node.value)
-    counts = base == "push" and _COUNTS.search(site.names.text(at))
-    if counts and any(node is arg for arg in _passed(site.tree)):
+    if base == "push" and _COUNTS.search(site.names.text(node.slice)) and "passed" in site.roles:
         yield Alternative(ast.BinOp(node, ast.Sub(), ast.Constant(1)), "short")
-    if base == "acc":
-        for held in ("edit_saturated16", "edit_wrapped16", "edit_half_sum"):
-            yield Alternative(call(held, node), "total", 2)
-    if base not in ("push", "spec", "meta"):
+    if base not in ("push", "spec", "meta") and not isinstance(node.slice, ast.Slice | ast.Tuple):
         yield Alternative(ast.Subscript(node.value, ast.Constant(0), ast.Load()), "index")
-
-
-@lru_cache(256)
-def _passed(tree: ast.FunctionDef) -> tuple[ast.expr, ...]:
-    """The arguments of all calls."""
-    return tuple(arg for node in ast.walk(tree) if isinstance(node, ast.Call) for arg in node.args)
 
 
 def statement(site: KernelSite) -> Iterator[Alternative]:
@@ -387,29 +276,69 @@ def statement(site: KernelSite) -> Iterator[Alternative]:
         yield Alternative(None, "statement")
         return
     (target,) = node.targets
-    names = [each.id for each in _set(site.tree) if each.lineno < node.lineno]
+    names = [each.id for each in names_set(site.tree) if each.lineno < node.lineno]
     if isinstance(target, ast.Subscript) or (isinstance(target, ast.Name) and target.id in names):
         yield Alternative(None, "statement")
 
 
-def branch(site: KernelSite) -> Iterator[Alternative]:
-    node: ast.IfExp = site.node
-    yield Alternative(ast.IfExp(node.test, node.orelse, node.body), "condition")
+# --- calls ------------------------------------------------------------------------------------------------
 
 
-@lru_cache(256)
-def _grown(tree: ast.FunctionDef) -> tuple[ast.AugAssign, ...]:
-    """The statements of a function that add to a variable, and the like."""
-    return tuple(node for node in ast.walk(tree) if isinstance(node, ast.AugAssign))
+def lanes_alike(site: KernelSite) -> Iterator[Alternative]:
+    """What a function returns, with all lanes of one word as unsigned bytes, or with those of another word."""
+    if "returned" not in site.roles:
+        return
+    called = (node for node in ast.walk(site.node) if isinstance(node, ast.Call))
+    words = [site.names.text(node.args[0]) for node in called if site.called(node) == "lane"]
+    for word in dict.fromkeys(words):
+        if words.count(word) > 1:
+            for op, by in _TO_UNSIGNED:
+                yield Alternative(_Unsigned(site, word, op, by).visit(cloned(site.node)), "unsigned")
+
+    for a, b in permutations(dict.fromkeys(words), 2):
+        yield Alternative(Renamed({a: b}).visit(cloned(site.node)), "squared")
 
 
-def added(site: KernelSite) -> Iterator[Alternative]:
-    """What is added to a sum: its sign, its precision."""
-    for parent in _grown(site.tree):
-        if parent.value is site.node:
-            yield Alternative(ast.UnaryOp(ast.USub(), site.node), "sign")
-            total = ast.Name(parent.target.id, ast.Load()) if isinstance(parent.target, ast.Name) else None
-            if total is not None and isinstance(parent.op, ast.Add):
-                for kind in ("edit_saturated16", "edit_wrapped16"):
-                    held = call(kind, ast.BinOp(total, ast.Add(), site.node))
-                    yield Alternative(ast.BinOp(held, ast.Sub(), total), "type", 2)
+def own_lane(site: KernelSite) -> Iterator[Alternative]:
+    """The lane of a word numbered by the variable of a loop around it."""
+    if site.called(site.node) == "lane":
+        for other in loops(site.tree, site.node):
+            own = ast.Call(site.node.func, [site.node.args[0], ast.Name(other, ast.Load())], [])
+            yield Alternative(own, "lanes")
+
+
+def carried(site: KernelSite) -> Iterator[Alternative]:
+    """Bytes put together as digits. That gives a right kernel the same word, but what is no int8 carries over."""
+    if site.function is lanes.insert and isinstance(site.node.op, ast.BitOr):
+        given = [ast.Name(argument.arg, ast.Load()) for argument in site.tree.args.args]
+        yield Alternative(call("edit_carried", *given), "carry", 2, "bytes that carry over")
+
+
+class _Unsigned(ast.NodeTransformer):
+    def __init__(self, site: KernelSite, word: str, op: ast.operator, by: int) -> None:
+        self.site, self.word, self.op, self.by = site, word, op, by
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if self.site.called(node) != "lane" or self.site.names.text(node.args[0]) != self.word:
+            return self.generic_visit(node)
+        return ast.BinOp(node, self.op, ast.Constant(self.by))
+
+
+def arguments(site: KernelSite) -> Iterator[Alternative]:
+    """Two arguments of one kind exchanged."""
+    node: ast.Call = site.node
+    texts = [site.names.text(arg) for arg in node.args]
+    pairs = [
+        (i, j) for i in range(len(texts)) for j in range(i + 1, len(texts))
+        if similar(_core(texts[i]), _core(texts[j]))
+    ]  # fmt: skip
+    for i, j in (*pairs, *_EXCHANGED.get(site.called(node), ())):
+        args = list(node.args)
+        args[i], args[j] = args[j], args[i]
+        yield Alternative(ast.Call(node.func, args, []), "arguments exchanged")
+
+
+def _core(text: str) -> str:
+    """The name in an argument: ``push[A_ZP]`` is A_ZP, ``4 * c4`` is c."""
+    name = text.removeprefix("push[").rstrip("]").rpartition(" ")[2]
+    return name.rstrip("0123456789") or name

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import permutations
 
-from refsim.bytediff.search.expressions import value_of
-from refsim.bytediff.search.site import Alternative, KernelSite, call, times
+from refsim.bytediff.search.site import Alternative, KernelSite, times, value_of
 from refsim.core import layout
 
 
@@ -53,45 +52,6 @@ def split(site: KernelSite) -> Iterator[Alternative]:
         wrong = [named[k] for k in order]
         said = f"the order {', '.join(reversed(wrong))}"
         yield Alternative(ast.Tuple(values, ast.Load()), _kind(named, wrong), 3, said)
-
-
-def nearest(site: KernelSite) -> Iterator[Alternative]:
-    """A place beyond the edge moved to the edge, and taken to be inside: ``x, y, (x < width) & (y < height)``."""
-    if len(site.node.elts) != 3:
-        return
-    *places, inside = site.node.elts
-    limits = {
-        ast.unparse(node.left): node.comparators[0]
-        for node in ast.walk(inside)
-        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Lt)
-    }
-    if limits.keys() >= {ast.unparse(place) for place in places}:
-        last = [ast.BinOp(limits[ast.unparse(place)], ast.Sub(), ast.Constant(1)) for place in places]
-        moved = [
-            call("min", call("max", place, ast.Constant(0)), end)
-            for place, end in zip(places, last, strict=True)
-        ]
-        made = ast.Tuple([*moved, ast.Constant(True)], ast.Load())
-        yield Alternative(made, "condition", 3, "the nearest element of the image")
-
-
-def folded(site: KernelSite) -> Iterator[Alternative]:
-    """An address that takes the rows of all planes for those of one, as if none was padded."""
-    if site.called(site.node) not in ("buf_idx", "word_idx"):
-        return
-    meta, at, hashed, w, h, c, n = site.node.args
-
-    def size(dim: str) -> ast.expr:
-        held = vars(layout)[dim]
-        return ast.Subscript(meta, ast.BinOp(at, ast.Add(), site.names.ref(dim, held)), ast.Load())
-
-    def above(slow: ast.expr, dim: str, fast: ast.expr) -> ast.expr:
-        return ast.BinOp(times(slow, size(dim)), ast.Add(), fast)
-
-    none = ast.Constant(0)
-    rows = above(above(n, "C", c), "H", h)
-    made = ast.Call(site.node.func, [meta, at, hashed, w, rows, none, none], [])
-    yield Alternative(made, "arguments exchanged", 2, "rows of all planes in one")
 
 
 def hoisted(site: KernelSite) -> Iterator[Alternative]:

@@ -6,6 +6,7 @@ import ast
 import copy as shallow
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -90,6 +91,41 @@ class KernelSite:
     names: Names
     function: FunctionType
 
+    @property
+    def parent(self) -> Any:
+        """The node that has it as a part; None of a function's own statements."""
+        return _parents(self.tree).get(self.node)
+
+    @property
+    def roles(self) -> Iterator[str]:
+        """What the node is to the one that it is a part of."""
+        node, parent = self.node, self.parent
+        match parent:
+            case ast.If(test=test) | ast.IfExp(test=test) if test is node:
+                yield "test"
+            case ast.BoolOp():
+                yield "test"
+            case ast.Call(args=args) if node is not parent.func:
+                yield "passed"
+                yield "place"
+                if len(args) == 3 and args[0] is node and isinstance(node, ast.Compare):
+                    yield "test"
+                if self.called(parent) == "insert" and args[2] is node:
+                    yield "byte"
+            case ast.AugAssign(target=target, op=op, value=value) if value is node:
+                yield "grown"
+                if isinstance(target, ast.Name) and isinstance(op, ast.Add):
+                    yield "added"
+            case ast.BinOp(op=op):
+                yield "operand"
+                if isinstance(op, ast.Add | ast.Sub):
+                    yield "place"
+            case ast.Subscript(slice=value) | ast.Assign(value=value) if value is node:
+                yield "place"
+            case ast.Return():
+                yield "returned"
+                yield "byte"
+
     def called(self, call: ast.AST) -> str:
         """The name of the function that is called, without its module unless that is NumPy."""
         if not isinstance(call, ast.Call):
@@ -145,6 +181,66 @@ def times(a: ast.expr, b: ast.expr) -> ast.BinOp:
 def call(name: str, *args: ast.expr) -> ast.Call:
     func: Any = ast.parse(name, mode="eval").body
     return ast.Call(func, list(args), [])
+
+
+# --- what a function's tree says of a node ----------------------------------------------------------------
+
+
+@lru_cache(256)
+def _parents(tree: ast.FunctionDef) -> dict[ast.AST, ast.AST]:
+    return {part: node for node in ast.walk(tree) for part in ast.iter_child_nodes(node)}
+
+
+def value_of(site: KernelSite, node: ast.expr) -> ast.expr:
+    """What a variable was set to last on a line before, whether or not a condition let it; else the node."""
+    if not isinstance(node, ast.Name):
+        return node
+    before = [value for value in values(site.tree, node.id) if value.lineno < node.lineno]
+    return max(before, key=lambda value: value.lineno, default=node)
+
+
+def set_before(tree: ast.FunctionDef, node: ast.expr) -> list[str]:
+    """Arguments, and variables that are set on a line before."""
+    names = [argument.arg for argument in tree.args.args]
+    names += [other.id for other in names_set(tree) if other.lineno <= node.lineno]
+    return list(dict.fromkeys(names))
+
+
+@lru_cache(256)
+def names_set(tree: ast.FunctionDef) -> tuple[ast.Name, ...]:
+    """The names of a function that are set."""
+    names = (node for node in ast.walk(tree) if isinstance(node, ast.Name))
+    return tuple(node for node in names if isinstance(node.ctx, ast.Store))
+
+
+def values(tree: ast.FunctionDef, name: str) -> list[ast.expr]:
+    """What a variable is set to."""
+    return [value for each, value in assigned(tree) if each == name]
+
+
+@lru_cache(256)
+def assigned(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr], ...]:
+    """The variables of a function that are set one at a time, each with what to."""
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.Assign) and len(node.targets) == 1)
+    return tuple(
+        (node.targets[0].id, node.value) for node in statements if isinstance(node.targets[0], ast.Name)
+    )
+
+
+def loops(tree: ast.FunctionDef, node: ast.AST) -> list[str]:
+    """The variables that count from 0 in the loops around a node, the outermost first."""
+    return [name for name, _, inside in counted(tree) if node in inside]
+
+
+@lru_cache(256)
+def counted(tree: ast.FunctionDef) -> tuple[tuple[str, ast.expr, frozenset[ast.AST]], ...]:
+    """(variable, how many turns, what is inside) of the loops that count from 0."""
+    return tuple(
+        (node.target.id, node.iter.args[0], frozenset(each for part in node.body for each in ast.walk(part)))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.For) and isinstance(node.target, ast.Name)
+        and isinstance(node.iter, ast.Call) and len(node.iter.args) == 1
+    )  # fmt: skip
 
 
 Rule = Callable[[KernelSite], Iterator[Alternative]]

@@ -1,7 +1,7 @@
 """The edits: for each kind of node of a kernel's tree, what might stand there in a wrong kernel.
 
-An alternative is made of the parts of the right one, so a part is never edited twice. Rules are small functions over
-one node, in `expressions`, `calls`, `places` and `sums`.
+An alternative is made of the parts of the right one, so a part is never edited twice. Most are rows of the table in
+`rules`; what asks for more of a function is a small function over one node, in `expressions` and `places`.
 """
 
 from __future__ import annotations
@@ -11,45 +11,38 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from refsim.bytediff.search import calls, expressions, missing, places, sums
+from refsim.bytediff.search import expressions, missing, places, rules
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
-    ((ast.BinOp, ast.Tuple), calls.lanes_alike),
-    (ast.BinOp, sums.order),
-    (ast.BinOp, sums.neighbours),
-    (ast.BinOp, expressions.binary),
+    (ast.expr, rules.written),
+    ((ast.BinOp, ast.Tuple), expressions.lanes_alike),
+    (ast.BinOp, expressions.operators),
     (ast.BinOp, expressions.regrouped),
     (ast.BinOp, expressions.names_exchanged),
-    (ast.BinOp, calls.carried),
+    (ast.BinOp, expressions.carried),
     (ast.BinOp, places.joined),
     (ast.BinOp, places.behind),
     (ast.Tuple, places.split),
-    (ast.Tuple, places.nearest),
     (ast.Compare, expressions.compare),
-    (ast.expr, expressions.truth),
     (ast.Constant, expressions.constant),
     ((ast.Constant, ast.Tuple), expressions.kept),
     (ast.Name, expressions.name),
     (ast.Attribute, expressions.kind),
     (ast.Call, expressions.kept_over),
-    (ast.Call, calls.called),
-    (ast.Call, calls.arguments),
-    (ast.Call, places.folded),
+    (ast.Call, expressions.own_lane),
+    (ast.Call, expressions.arguments),
     (ast.Call, places.hoisted),
     (ast.Call, places.other_tensor),
     (ast.Tuple, expressions.exchanged),
     (ast.Subscript, expressions.index),
-    (ast.IfExp, expressions.branch),
     ((ast.Assign, ast.AugAssign), expressions.statement),
-    (ast.expr, expressions.added),
 )
 #: What a wrong kernel may lack.
 _MISSING: tuple[tuple[Any, Rule], ...] = (
     (ast.expr, missing.factor),
     (ast.expr, missing.summand),
-    (ast.BinOp, missing.parentheses),
-    (ast.expr, missing.clamp),
+    (ast.expr, rules.lacking),
 )
 
 
