@@ -33,11 +33,6 @@ class Candidate:
         return self.also is not None and self.also.made.kind == "carry"
 
     @property
-    def twins(self) -> bool:
-        """Whether the same is done at two places."""
-        return self.edit is not None and self.edit.twin is not None
-
-    @property
     def of_host(self) -> bool:
         """Whether a function of the host has the edit."""
         return self.device is not None and self.device.place is not None

@@ -25,6 +25,7 @@ from refsim.bytediff.search.site import (
     set_before,
     similar,
     times,
+    value_of,
 )  # fmt: skip
 from refsim.core import lanes
 
@@ -342,3 +343,20 @@ def _core(text: str) -> str:
     """The name in an argument: ``push[A_ZP]`` is A_ZP, ``4 * c4`` is c."""
     name = text.removeprefix("push[").rstrip("]").rpartition(" ")[2]
     return name.rstrip("0123456789") or name
+
+
+def hoisted(site: KernelSite) -> Iterator[Alternative]:
+    """An address taken before a part of a coordinate is added, which then counts words."""
+    if site.called(site.node) not in ("buf_idx", "word_idx"):
+        return
+    for at, place in enumerate(site.node.args[3:], 3):
+        place, four = value_of(site, place), None
+        if isinstance(place, ast.BinOp) and isinstance(place.op, ast.Mult):
+            four, place = place.left, value_of(site, place.right)
+        if isinstance(place, ast.BinOp) and isinstance(place.op, ast.Add):
+            for first, added in ((place.left, place.right), (place.right, place.left)):
+                given = list(site.node.args)
+                given[at] = first if four is None else times(four, first)
+                made = ast.BinOp(ast.Call(site.node.func, given, []), ast.Add(), added)
+                said = f"{site.names.text(added)} added to the address, not to the coordinate"
+                yield Alternative(made, "arguments exchanged", 2, said)

@@ -157,7 +157,7 @@ class _Filled(ast.NodeTransformer):
         return node
 
     def visit_Call(self, node: ast.Call) -> ast.AST:
-        *args, last = node.args or [None]
+        *args, last = node.args or [ast.Constant(None)]
         if isinstance(last, ast.Starred) and isinstance(last.value, ast.Name):
             node.args = [*(self.visit(arg) for arg in args), *self.held[last.value.id]]
             node.func = self.visit(node.func)

@@ -53,7 +53,7 @@ LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "total", "short", "digits", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
+    "total", "short", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
     "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "repeated", "loop", "index", "arguments exchanged",
     "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
     "carry", "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",
@@ -156,7 +156,6 @@ class EditSearch:
                     self._try(candidate)
             self.bench.choose(at)
         same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
-        same = [row for row in same if not row.twins] or same
         same.sort(key=lambda row: row.of_host)  # of lines that give the same, a kernel's is told first
         for number, row in enumerate(same, 1):  # an edit that fits a sample may fail on the whole buffer
             if found := list(self._predicted([row], tuple(same[number:]))):
@@ -208,16 +207,12 @@ class EditSearch:
         """An edit with each other one: of the same kernel, or of what the kernels are launched with."""
         if first.device is not None:
             for at, step in enumerate(self.bench.steps):
-                yield from (
-                    Candidate(at, edit, device=first.device)
-                    for edit in step.schema.edits
-                    if edit.twin is None
-                )
+                yield from (Candidate(at, edit, device=first.device) for edit in step.schema.edits)
                 self.bench.choose(at)
             return
         edits = (
             edit for edit in self.bench.steps[first.step].schema.edits
-            if edit is not first.edit and edit.twin is None
+            if edit is not first.edit
         )  # fmt: skip
         yield from (replace(first, edit=edit, also=first.edit) for edit in edits)
         yield from (replace(first, device=device) for device in self._devices())
@@ -308,16 +303,16 @@ class EditSearch:
     def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
         schema = self.bench.steps[at].schema
-        found = list[tuple[tuple[bool, bool, bool, int, int], Candidate]]()
+        found = list[tuple[tuple[bool, bool, int, int], Candidate]]()
         for edit in schema.edits:
             if edit.made.wants & seen.get(edit.copy.at[edit.old][0].number, 0):
-                for entry in (None, *(schema.alone(edit) if edit.twin is None else ())):
+                for entry in (None, *schema.alone(edit)):
                     moves, kind = schema.moves(edit, entry), _ORDER.index(edit.made.kind)
-                    order = (edit.twin is not None, moves, entry is not None, kind, edit.number)
+                    order = (moves, entry is not None, kind, edit.number)
                     found.append((order, Candidate(at, edit, entry)))
         rows = [row for _, row in sorted(found, key=lambda row: row[0])]
         carry = next((edit for edit in schema.edits if edit.made.kind == "carry"), None)
-        clamped = (row for row in rows if row.entry is None and not row.twins)
+        clamped = (row for row in rows if row.entry is None)
         clamped = (row for row in clamped if row.edit is not None and row.edit.copy.function in _CLAMPED)
         return [*rows, *(replace(row, also=carry) for row in clamped if carry is not None)]
 

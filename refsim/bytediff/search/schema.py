@@ -24,7 +24,6 @@ from refsim.bytediff.search.rewrite import Rewrite, compiled
 from refsim.bytediff.search.ruled import function_of
 from refsim.bytediff.search.site import Alternative, Names
 from refsim.bytediff.search.sites import alternatives
-from refsim.bytediff.search.twins import twins
 from refsim.core import index, jit
 from refsim.ops.base.epilogue import FORMULAS
 from refsim.ops.base.registry import kernel_of
@@ -46,16 +45,12 @@ class EndlessError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class KernelEdit:
-    """One edit of one function: ``new`` stands for ``old``; None if a statement is left out.
-
-    ``twin``: a like node, where the same is done.
-    """
+    """One edit of one function: ``new`` stands for ``old``; None if a statement is left out."""
 
     number: int
     copy: Copy
     old: ast.AST
     made: Alternative
-    twin: KernelEdit | None = None
 
     @property
     def line(self) -> int:
@@ -174,7 +169,7 @@ class KernelSchema:
         return self.copies[function]
 
     def find_edits(self, copy: Copy) -> None:
-        """Number the edits of a function, and those that are made at two like places at once."""
+        """Number the edits of a function."""
         own = list[KernelEdit]()
         for node in ast.walk(copy.tree):
             for made in alternatives(node, copy.tree, self.names, copy.function, self.lacking):
@@ -182,11 +177,6 @@ class KernelSchema:
         self.edits += own
         for edit in own:
             copy.at.setdefault(edit.old, []).append(edit)
-        for first, second in twins(own):
-            number = len(self.edits)
-            self.edits.append(KernelEdit(number, copy, first.old, first.made, second))
-            copy.at[first.old].append(self.edits[-1])
-            copy.at[second.old].append(KernelEdit(number, copy, second.old, second.made))
         self.namespace.update(self.names.values)
 
     def _all(self, way: str) -> None:
@@ -305,7 +295,7 @@ class KernelSchema:
         """Whether an edit may change the place of what is written."""
         nodes, copies, names = self.addresses
         if edit.copy is self.kernel:
-            return edit.old in nodes or (edit.twin is not None and edit.twin.old in nodes)
+            return edit.old in nodes
         return edit.copy in copies and (entry is None or entry.name in names)
 
     def _callers(self, copies: set[Copy], top: Copy) -> list[Copy]:

@@ -1,7 +1,7 @@
 """The edits: for each kind of node of a kernel's tree, what might stand there in a wrong kernel.
 
 An alternative is made of the parts of the right one, so a part is never edited twice. Most are rows of the table in
-`rules`; what asks for more of a function is a small function over one node, in `expressions` and `places`.
+`rules`; what asks for more of a function is a small function over one node, in `expressions`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from types import FunctionType
 from typing import Any
 
-from refsim.bytediff.search import expressions, missing, places, rules
+from refsim.bytediff.search import expressions, missing, rules
 from refsim.bytediff.search.site import Alternative, KernelSite, Names, Rule
 
 _RULES: tuple[tuple[Any, Rule], ...] = (
@@ -21,9 +21,6 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.BinOp, expressions.regrouped),
     (ast.BinOp, expressions.names_exchanged),
     (ast.BinOp, expressions.carried),
-    (ast.BinOp, places.joined),
-    (ast.BinOp, places.behind),
-    (ast.Tuple, places.split),
     (ast.Compare, expressions.compare),
     (ast.Constant, expressions.constant),
     ((ast.Constant, ast.Tuple), expressions.kept),
@@ -32,8 +29,7 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.Call, expressions.kept_over),
     (ast.Call, expressions.own_lane),
     (ast.Call, expressions.arguments),
-    (ast.Call, places.hoisted),
-    (ast.Call, places.other_tensor),
+    (ast.Call, expressions.hoisted),
     (ast.Tuple, expressions.exchanged),
     (ast.Subscript, expressions.index),
     ((ast.Assign, ast.AugAssign), expressions.statement),

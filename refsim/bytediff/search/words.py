@@ -78,8 +78,6 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("constant", "", r"^(acc|total|lanes)\b.* = ", "sums off by a constant"),
     ("kept", "", "", "sums not reset"),
     ("last turn", "", "KERNEL|IC4|K4|group4|k4|range", "sums begun anew"),
-    ("digits", "", r"taps|K4", "words along K exchanged"),
-    ("digits", "", "", "one coordinate for another"),
     ("total", "", "", "sums of 16 bits"),
     ("repeated", "", "", "lanes exchanged"),
     ("lanes", "", r"\b3\b", "byte order"),
@@ -248,8 +246,6 @@ def _statements(copy: Copy) -> dict[ast.AST, ast.stmt]:
 @cache
 def text_of(edit: KernelEdit) -> str:
     """What stands there instead."""
-    if edit.twin is not None:
-        return f"{text_of(replace(edit, twin=None))}, and {text_of(edit.twin)}"
     names, old, new = edit.copy.schema.names, edit.old, edit.made.new
     if edit.made.words:
         return f"{edit.made.words} in {_cut(names.text(old))}"
