@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from refsim.core.launch import Launch, Triple
 from refsim.core.push import PushWords, Words
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.registry import kernel_of
-from refsim.ops.base.spec import Call
+from refsim.ops.base.spec import Call, KernelSpec
 
 
 class ReadWords(tuple[Any, ...]):
@@ -58,6 +59,20 @@ class Step:
         self.launch: Launch = self.call.dispatches()[0].launch
         self.spec = tuple(np.array(self.launch.spec, np.uint32).astype(np.int64).tolist())
         self.push = tuple(np.array(self.launch.push, np.uint32).view(np.int32).tolist())
+
+    @property
+    def kernel(self) -> KernelSpec:
+        return kernel_of(self.launch.shader)
+
+    @cached_property
+    def pushed(self) -> dict[str, int]:
+        """The push words by name."""
+        return dict(zip(self.kernel.push.names, self.push, strict=True))
+
+    @cached_property
+    def specialized(self) -> dict[str, int]:
+        """The specialization words by name."""
+        return dict(zip(self.kernel.spec.names, self.spec, strict=True))
 
     @property
     def schema(self) -> KernelSchema:
@@ -167,7 +182,7 @@ class Bench:
         step = self.steps[number]
         if device is None or not device.holds(number):
             return step.spec, step.push
-        rows = kernel_of(step.launch.shader)
+        rows = step.kernel
         spec, push = _changed(rows.spec, step.spec, device.spec), _changed(rows.push, step.push, device.push)
         return tuple(spec), tuple(push)
 

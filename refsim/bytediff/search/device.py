@@ -6,10 +6,11 @@ The kernel stays the true one. `launched` has the edits of push and specializati
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from refsim.core.launch import Triple
 Read = Callable[[Any, Any, int], Any]
 #: A class, words, and what a wrong kernel finds.
 Told = Iterator[tuple[str, str, Read]]
+Fit = TypeVar("Fit")
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +88,34 @@ def real(words: Any) -> np.ndarray:
 def bits(values: Any) -> Any:
     """The words that hold these numbers as binary32."""
     return np.asarray(values, np.float32).view(np.int32).astype(np.int64)
+
+
+def as_real(word: Any, other: Callable[[Any], Any]) -> Any:
+    """The word of what another number is, of the binary32 number of a word."""
+    with np.errstate(all="ignore"):
+        return bits(other(real(word)))
+
+
+#: What a wrong kernel takes a whole number for, and a float: in words -> the number that it has.
+INTEGERS: dict[str, Callable[[Any], Any]] = {
+    "one too large": lambda number: number + 1,
+    "one too small": lambda number: number - 1,
+    "doubled": lambda number: 2 * number,
+    "negated": lambda number: -number,
+}
+REALS: dict[str, Callable[[Any], Any]] = {
+    "doubled": lambda number: 2 * number,
+    "halved": lambda number: number / 2,
+    "negated": lambda number: -number,
+    "taken as 1": np.ones_like,
+    "applied twice": lambda number: number * number,
+    "taken as its inverse": lambda number: 1 / number,
+}
+
+
+def first_fit(rows: Iterable[tuple[str, Fit]], name: str) -> Fit:
+    """What the first row says whose pattern a name has."""
+    return next(found for pattern, found in rows if re.search(pattern, name))
 
 
 def _in_order(order: list[int]) -> Read:

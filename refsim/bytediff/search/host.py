@@ -22,7 +22,6 @@ from refsim.bytediff.search.schema import KernelEdit, KernelSchema
 from refsim.bytediff.search.weights import NIBBLES_WRONG
 from refsim.bytediff.search.words import class_of, place_of
 from refsim.core.launch import Launch
-from refsim.ops.base.registry import kernel_of
 
 #: Kinds of edits that say how a kernel computes, not what a host prepares.
 _OF_KERNELS = (
@@ -75,7 +74,7 @@ def _made(function: Any, *given: Any) -> Iterator[tuple[KernelEdit, Any]]:
 
 
 def _launches(number: int, step: Step) -> Iterator[DeviceEdit]:
-    right, row = step.launch, kernel_of(step.launch.shader)
+    right, row = step.launch, step.kernel
     classes, seen = _classes(step), set[Any]()
     for edit, made in _made(row.launch, step.call):
         if (

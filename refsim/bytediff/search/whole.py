@@ -14,7 +14,6 @@ from refsim.bytediff.search.schema import Entry, KernelEdit
 from refsim.core import jit
 from refsim.core.buffer import with_outside
 from refsim.core.launch import Triple
-from refsim.ops.base.registry import kernel_of
 
 
 def predicted(
@@ -53,14 +52,14 @@ def _run(
     reached = step.reached(device if edited else None)
     launch = reached, *bench.launched(at, device)
     if not edited and not step.schema.instead:
-        return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
+        return _compiled(step.kernel.run, step, launch, inputs)
     try:
         if bench.cost <= limit:
             read = {name: bench.read(name, words) for name, words in inputs.items()}
             return _plain(step, edits, launch, read, limit)
         right = edits[0] is None and not step.schema.instead
         if device is not None and right and not (device.push or device.spec):  # no index is another
-            return _compiled(kernel_of(step.launch.shader).run, step, launch, inputs)
+            return _compiled(step.kernel.run, step, launch, inputs)
         around = {name: with_outside(words, bench.guards) for name, words in inputs.items()}
         return _compiled(step.schema.built(*edits), step, launch, around)
     except Exception:  # whatever stops a wrong kernel: it predicts nothing
