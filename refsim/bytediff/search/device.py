@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -118,8 +117,34 @@ def first_fit(rows: Iterable[tuple[str, Fit]], name: str) -> Fit:
     return next(found for pattern, found in rows if re.search(pattern, name))
 
 
-def _in_order(order: list[int]) -> Read:
-    return lambda words, at, size: _joined([words[at] >> 8 * k for k in order])
+def valued(other: Callable[[Any], Any]) -> Read:
+    """Each word as another one, which is made of it alone."""
+    return lambda words, at, size: other(words[at])
+
+
+def placed(place: Callable[[Any], Any]) -> Read:
+    """The word of another place, which a place leads to."""
+    return lambda words, at, size: words[place(at)]
+
+
+def rolled(by: int) -> Read:
+    """The word so many places away."""
+    return lambda words, at, size: words[at + by]
+
+
+def gathered(places: np.ndarray) -> Read:
+    """The word of the place that an array names for each word, in its order; -1 names none: 0 is found."""
+
+    def read(words: Any, at: Any, size: int) -> Any:
+        place = places.flat[at]
+        return words[place] * (place >= 0)
+
+    return read
+
+
+def masked(kept: np.ndarray) -> Read:
+    """Of each word the bits that an array keeps of it."""
+    return lambda words, at, size: words[at] & kept.flat[at]
 
 
 def _joined(parts: list[Any]) -> Any:
@@ -130,8 +155,8 @@ def _joined(parts: list[Any]) -> Any:
     return word
 
 
-def flipped(mask: int) -> Read:
-    return lambda words, at, size: words[at] ^ mask
+def _in_order(*bytes_: int) -> Read:
+    return valued(lambda word: _joined([word >> 8 * k for k in bytes_]))
 
 
 def _transposed(words: Any, at: Any, size: int) -> Any:
@@ -140,34 +165,17 @@ def _transposed(words: Any, at: Any, size: int) -> Any:
     return _joined([words[first + k] >> lane for k in range(4)])
 
 
-def rolled(by: int) -> Read:
-    """The word at another place."""
-    return lambda words, at, size: words[at + by]
-
-
-def of_four(which: int, by: int) -> Read:
-    """One word of each four at another place: a component of a vector."""
-    return lambda words, at, size: words[at + by * (at % 4 == which)]
-
-
-def apart(by: int) -> Read:
-    """The words of each four so far from each other: the components of a vector that is read one by one."""
-    return lambda words, at, size: words[at + (by - 1) * (at % 4)]
-
-
-#: Which word of each four is read how far away, and how far from each other all four are.
-IN_FOURS, APART = tuple(product(range(4), (1, -1, 2, -2, 3, -3, 4, -4))), (0, -1, 2, 3, 4, 5, 8)
 #: (class, in words, what is found): a word's bytes in another order, or words of a block.
 IN_WORDS: tuple[tuple[str, str, Read], ...] = (
-    ("lanes rotated", "words rotated by 1", _in_order([3, 0, 1, 2])),
-    ("lanes rotated", "words rotated by 2", _in_order([2, 3, 0, 1])),
-    ("lanes rotated", "words rotated by 3", _in_order([1, 2, 3, 0])),
-    ("byte order", "bytes reversed", _in_order([3, 2, 1, 0])),
-    ("byte order", "bytes in pairs exchanged", _in_order([1, 0, 3, 2])),
-    ("unsigned lanes", "the sign bit of each byte flipped", flipped(0x80808080)),
+    ("lanes rotated", "words rotated by 1", _in_order(3, 0, 1, 2)),
+    ("lanes rotated", "words rotated by 2", _in_order(2, 3, 0, 1)),
+    ("lanes rotated", "words rotated by 3", _in_order(1, 2, 3, 0)),
+    ("byte order", "bytes reversed", _in_order(3, 2, 1, 0)),
+    ("byte order", "bytes in pairs exchanged", _in_order(1, 0, 3, 2)),
+    ("unsigned lanes", "the sign bit of each byte flipped", valued(lambda word: word ^ 0x80808080)),
     ("block transposed", "4 x 4 blocks transposed", _transposed),
-    ("block transposed", "the first word of each block of 4 repeated", lambda words, at, size: words[at // 4 * 4]),
-)  # fmt: skip
+    ("block transposed", "the first word of each block of 4 repeated", placed(lambda at: at // 4 * 4)),
+)
 
 
 def words_of(other: np.ndarray) -> Read:

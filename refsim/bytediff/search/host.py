@@ -17,7 +17,7 @@ import numpy as np
 from refsim.bytediff.search import launched
 from refsim.bytediff.search.bench import Step
 from refsim.bytediff.search.device import DeviceEdit, words_of
-from refsim.bytediff.search.loaded import BYTES, NIBBLES, constants, misplaced
+from refsim.bytediff.search.loaded import BYTES, NIBBLES, buffers, misplaced
 from refsim.bytediff.search.schema import KernelEdit, KernelSchema
 from refsim.bytediff.search.weights import NIBBLES_WRONG
 from refsim.bytediff.search.words import class_of, place_of
@@ -117,7 +117,7 @@ def _classes(step: Step) -> dict[str, str]:
 
 def _constants(number: int, step: Step) -> Iterator[DeviceEdit]:
     call = step.call
-    for name, arg, holds in constants(step):
+    for _, name, arg, holds in (each for each in buffers(step) if each.constant):
         right, seen = call.words(arg.name), set[bytes]()
         if right.size > MOST_WORDS:
             continue
