@@ -79,20 +79,13 @@ def loaded(words: np.ndarray, read: Read, guards: int = 0) -> np.ndarray:
     return np.broadcast_to((found & 0xFFFFFFFF).astype(np.uint32).view(np.int32), words.shape)
 
 
-def real(words: Any) -> np.ndarray:
-    """The binary32 numbers whose bits these words hold."""
-    return np.asarray(np.asarray(words, np.int64) & 0xFFFFFFFF, np.uint32).view(np.float32)
-
-
-def bits(values: Any) -> Any:
-    """The words that hold these numbers as binary32."""
-    return np.asarray(values, np.float32).view(np.int32).astype(np.int64)
-
-
-def as_real(word: Any, other: Callable[[Any], Any]) -> Any:
-    """The word of what another number is, of the binary32 number of a word."""
+def of_reals(other: Callable[..., Any], *words: Any) -> Any:
+    """The word of the binary32 number that a function makes of those of other words."""
+    numbers = (
+        np.asarray(np.asarray(each, np.int64) & 0xFFFFFFFF, np.uint32).view(np.float32) for each in words
+    )
     with np.errstate(all="ignore"):
-        return bits(other(real(word)))
+        return np.asarray(other(*numbers), np.float32).view(np.int32).astype(np.int64)
 
 
 #: What a wrong kernel takes a whole number for, and a float: in words -> the number that it has.

@@ -1,17 +1,20 @@
 """Edits of the words that a kernel is launched with: sizes, windows, scales, zero points, flags, layouts.
 
-Each is made from the type and the name of a word in the kernel's own row, so that no operator is known here.
+Words of one kind are taken for other numbers, taken from each other, or exchanged. Their kind is told by the type and
+the name of a word in the kernel's own row, so that no operator is known here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, filterfalse, permutations, product
+from functools import partial
+from itertools import chain, combinations, permutations, product
+from typing import Any, NamedTuple
 
 from refsim.bytediff.search.bench import Step, steps_of
-from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, as_real, bits, first_fit, real
+from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, first_fit, of_reals
 from refsim.core import qmath
 from refsim.core.layout import DIM_NAMES, INT8_LAYOUTS
 from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, UINT, Field, FieldType
@@ -21,51 +24,118 @@ from refsim.ops.base.spec import Call
 
 Changes = Mapping[str, int]
 Told = Iterator[tuple[str, str, Changes]]
+#: The names of words that are wrong together.
+Words = Sequence[str]
+#: (class, in words, the number that is taken for a number); {0} is what has it: {2} instead of {1}.
+Row = tuple[str, str, Callable[[Any], Any]]
 
-ANOTHER_TENSORS = "another tensor's quantization"
-_LAYOUT, _TURNED, _EPILOGUE = "another layout's strides", "H and W exchanged", "order of the epilogue"
-_UNFOLDED, _TILE, _WINDOW, _SHORT = (
-    "zero point not folded",
-    "last tile missing",
-    "stride or dilation",
-    "reduction too short",
-)
-_ZERO_POINT = re.compile("ZP$|ZERO")
-#: The family and what a word counts that is no size of a tensor -> the class of a wrong count: the first pattern that
-#: fits decides.
-_COUNTS = (
-    (" GROUP", "scale of another group"), (" LANES", "order of float sums"),
-    ("WINDOWS (K4|IC4|K$)", "words along K exchanged"), (" (K4|IC4|K$)", _SHORT), ("", "wrong count"),
-)  # fmt: skip
+ANOTHER_TENSORS, _LAYOUT = "another tensor's quantization", "another layout's strides"
+_TURNED, _WINDOW, _TILE = "H and W exchanged", "stride or dilation", "last tile missing"
+_UNFOLDED, _SHORT, _EPILOGUE = "zero point not folded", "reduction too short", "order of the epilogue"
+_EXCHANGED = "{0} and {1} exchanged"
+_CONVERT = qmath.CONVERT_MASK << qmath.CONVERT_SHIFT
 #: So many words of a sum are often taken at once.
 VECTORS = (2, 4, 8, 16)
-#: Two words for the rows and the columns of a window -> the class of wrong ones, and what they are without effect.
-_WINDOWS = (
-    ("PADDING", ("padding offset", 0)),
-    ("STRIDE|DILATION", (_WINDOW, 1)),
-    ("", ("window of another size", 1)),
-)
-#: The class of a zero point, and of a scale, that is taken for another number.
-_ZERO_POINTS = {
-    "one too large": "zero point one off", "one too small": "zero point one off", "negated": "zero point sign",
-    "doubled": "zero point folded twice",
-}  # fmt: skip
-_SCALES = {"taken as its inverse": ANOTHER_TENSORS}
-#: Bits of a profile that a wrong kernel has otherwise, what they are replaced in, the class, and in words.
-_NUMERICS = (
-    (qmath.TIE_AWAY, 0, "tie rule", "halves rounded away from zero"),
-    (qmath.TIE_UP, 0, "tie rule", "halves rounded up: floor(y + 0.5)"),
-    (qmath.TRUNCATE, 0, "truncation", "fractions cut off"),
-    (qmath.CLAMP_FIRST, 0, "clamp order", "clamped to [-128, 127] before the zero point, the sum wraps"),
-    *((number << qmath.CONVERT_SHIFT, qmath.CONVERT_MASK << qmath.CONVERT_SHIFT, "conversion out of range",
-       f"what is out of range, as by {name}") for name, number in qmath.CONVERT.items()),
+
+
+def _rows(found: str, others: Mapping[str, Callable[[Any], Any]]) -> list[Row]:
+    return [(found, f"{{0}} {what}", other) for what, other in others.items()]
+
+
+def _counts(found: str, *others: Callable[[int], int]) -> list[Row]:
+    """A count that is another one, but not 0."""
+    return [(found, "{0} is {2} instead of {1}", lambda n, other=other: other(n) or n) for other in others]
+
+
+_COUNTED = (
+    lambda n: n - 1, lambda n: n + 1, lambda n: n // 2, lambda n: 2 * n, lambda n: 1, lambda n: 8, lambda n: 16,
 )  # fmt: skip
+#: The family and the name of an integer -> what it is taken for: the first pattern that fits decides.
+_INTEGERS: tuple[tuple[str, list[Row]], ...] = (
+    ("FLAGS", [
+        ("tie rule", "halves rounded away from zero", lambda flags: flags | qmath.TIE_AWAY),
+        ("tie rule", "halves rounded up: floor(y + 0.5)", lambda flags: flags | qmath.TIE_UP),
+        ("truncation", "fractions cut off", lambda flags: flags | qmath.TRUNCATE),
+        ("clamp order", "clamped to [-128, 127] before the zero point, the sum wraps",
+         lambda flags: flags | qmath.CLAMP_FIRST),
+        *(("conversion out of range", f"what is out of range, as by {name}",
+           lambda flags, number=number: flags & ~_CONVERT | number << qmath.CONVERT_SHIFT)
+          for name, number in qmath.CONVERT.items()),
+        ("fused multiply-add", "a*b+c rounded once, or twice where once is meant",
+         lambda flags: flags ^ qmath.CONTRACT),
+    ]),
+    ("ZP$|ZERO", [
+        (_UNFOLDED, "{0} taken as 0", lambda zp: 0),
+        *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for found, what in (
+            ("one off", "one too large"), ("one off", "one too small"), ("sign", "negated"), ("folded twice", "doubled"),
+        )),
+        *(("unsigned lanes", "{0} of unsigned bytes", lambda zp, by=by: zp + by) for by in (128, -128)),
+    ]),
+    (" GROUP", _counts("scale of another group", *_COUNTED)),
+    (" LANES", _counts("order of float sums", *_COUNTED)),
+    ("WINDOWS (K4|IC4|K$)", _counts("words along K exchanged", *_COUNTED)),  # where they are copied
+    (" (K4|IC4|K$)", [
+        (_SHORT, "the last word of channels left out of the sum", lambda n: n - 1 or n),
+        *((_SHORT, f"words of the sum that fill no {size} left out", lambda n, size=size: n // size * size or n)
+          for size in VECTORS),
+        *_counts(_SHORT, lambda n: n + 1),
+    ]),
+    ("", _counts("wrong count", *_COUNTED)),
+)  # fmt: skip
+#: What a float is taken for, and one that is a factor of an operand.
+_REALS, _ALPHA = (
+    [
+        (classes.get(what, "scale changed"), f"{{0}} {what}", partial(of_reals, other))
+        for what, other in REALS.items()
+    ]
+    for classes in (
+        {"taken as its inverse": ANOTHER_TENSORS},
+        {"taken as its inverse": ANOTHER_TENSORS, "taken as 1": "alpha ignored"},
+    )
+)
+#: Two words for the rows and the columns of a window -> what they are taken for; at first the number without effect.
+_WINDOWS = (
+    ("PADDING", _rows("padding offset", {"taken as 0": lambda size: 0, **INTEGERS})),
+    ("STRIDE|DILATION", _rows(_WINDOW, {"taken as 1": lambda size: 1, **INTEGERS})),
+    ("", _rows("window of another size", {"taken as 1": lambda size: 1, **INTEGERS})),
+)
+
+
+class _Kind(NamedTuple):
+    """Words that a kernel may take for each other, by what they are called.
+
+    ``others`` are the numbers that they are taken for; ``taken`` are the class and the words of an edit in which {0} is
+    what {1} is, and ``exchanged`` of one in which they are each other.
+    """
+
+    words: Mapping[str, Words]
+    others: Sequence[Row] = ()
+    taken: tuple[str, str] | None = None
+    exchanged: tuple[str, str] | None = None
+
+    def edits(self, held: Changes) -> Told:
+        """(class, in words, changes)"""
+        for found, said in (self.taken,) if self.taken else ():
+            for to, source in permutations(self.words, 2):
+                yield found, said.format(to, source), _taken(self.words[to], self.words[source], held)
+        for found, said in (self.exchanged,) if self.exchanged else ():
+            for (a, own), (b, theirs) in combinations(self.words.items(), 2):
+                yield found, said.format(a, b), _taken((*own, *theirs), (*theirs, *own), held)
+        for (called, words), (found, said, other) in product(self.words.items(), self.others):
+            changes = {word: int(other(held[word])) for word in words}
+            yield found, said.format(called, held[words[0]], changes[words[0]]), changes
+
+
+def _taken(own: Words, others: Words, held: Changes) -> Changes:
+    """Words that are what others are."""
+    return {word: held[other] for word, other in zip(own, others, strict=True)}
 
 
 def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
     """The edits of all dispatches together, and of each alone where several have the words that change."""
     for number, step in enumerate(steps):
-        for name, detail, changes in _pushed(step):
+        told = (kind.edits(step.pushed) for kind in _kinds(step))
+        for name, detail, changes in chain(_together(step), _addresses(step), *told):
             if {**step.pushed, **changes} != step.pushed:
                 yield from _where(steps, number, DeviceEdit(name, detail, changes, only=number))
         for name, detail, changes, more in _specialized(step):
@@ -92,7 +162,7 @@ def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceE
     sharing = [at for at, step in enumerate(steps) if right.keys() <= step.pushed.keys()]
     differ = any(not right.items() <= steps[at].pushed.items() for at in sharing)
     alone = replace(edit, detail=edit.detail + _in(steps, number))
-    if len(sharing) == 1 or differ or any(map(_of_tensor(steps[number]), edit.push)):
+    if len(sharing) == 1 or differ or not edit.push.keys().isdisjoint(_sizes(steps[number])):
         yield alone
     else:
         if sharing[0] == number:
@@ -104,160 +174,96 @@ def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceE
 # --- push words ---------------------------------------------------------------------------------------------
 
 
-def _fields(step: Step, kind: FieldType) -> dict[str, tuple[str, ...]]:
+def _fields(step: Step, kind: FieldType) -> dict[str, Words]:
     """The fields of a type: name -> the names of its words."""
     return {each.name: each.names for each in step.kernel.push.fields if each.type is kind}
 
 
-def _of_tensor(step: Step) -> Callable[[str], bool]:
-    """Whether a word is a size or a stride."""
-    tensors = tuple(f"{tensor}_" for tensor in _fields(step, TENSOR))
-    return lambda word: word.startswith(tensors)
+def _sizes(step: Step) -> set[str]:
+    """The words that are sizes and strides of tensors."""
+    return set(chain.from_iterable(_fields(step, TENSOR).values()))
 
 
-def _pushed(step: Step) -> Told:
-    """(class, in words, changes) of push words."""
-    yield from _together(step)
-    yield from _of_each_other(step)
-    for each in step.kernel.push.fields:
-        if each.type in (INT, UINT):
-            yield from _integer(each, step)
-        elif each.type in _OF_TYPE:
-            yield from _OF_TYPE[each.type](each.name, step.pushed)
-
-
-def _integer(each: Field, step: Step) -> Told:
-    name, old = each.name, step.pushed[each.name]
-    if name == "FLAGS":
-        yield from _flags(each, old)
-    elif _ZERO_POINT.search(name):
-        yield _UNFOLDED, f"{name} taken as 0", {name: 0}
-        for what, other in INTEGERS.items():
-            yield _ZERO_POINTS[what], f"{name} {what}", {name: other(old)}
-        for by in (128, -128):
-            yield "unsigned lanes", f"{name} of unsigned bytes", {name: old + by}
-    else:
-        yield from _count(step, name, old)
-
-
-def _flags(each: Field, old: int) -> Told:
-    for bit, mask, found, detail in _NUMERICS:
-        yield found, detail, {each.name: old & ~mask | bit}
-    twice = "a*b+c rounded once, or twice where once is meant"
-    yield "fused multiply-add", twice, {each.name: old ^ qmath.CONTRACT}
-    for bit, found, what in ((RELU, "relu dropped or added", "relu"), (HAS_BIAS, "bias left out", "bias")):
-        if bit in each.bits.values():
-            yield found, f"{what} left out" if old & bit else f"{what} applied", {each.name: old ^ bit}
-
-
-def _count(step: Step, name: str, old: int) -> Told:
-    found = first_fit(_COUNTS, f"{step.call.op.family.name} {name}")
-    others = {f"{name} is {n} instead of {old}": n for n in (old - 1, old + 1, old // 2, 2 * old, 1, 8, 16)}
-    if found == _SHORT:
-        others = {"the last word of channels left out of the sum": old - 1}
-        others |= {f"words of the sum that fill no {size} left out": old // size * size for size in VECTORS}
-        others |= {f"{name} is {old + 1} instead of {old}": old + 1}
-    yield from ((found, what, {name: other}) for what, other in others.items() if other > 0)
-
-
-def _real(name: str, held: Changes) -> Told:
-    for what, other in REALS.items():
-        ignored = name == "ALPHA" and what == "taken as 1"
-        found = "alpha ignored" if ignored else _SCALES.get(what, "scale changed")
-        yield found, f"{name} {what}", {name: int(as_real(held[name], other))}
-
-
-def _pair(name: str, held: Changes) -> Told:
-    h, w = f"{name}_H", f"{name}_W"
-    what, (found, neutral) = name.lower(), first_fit(_WINDOWS, name)
-    yield _TURNED, f"{what} exchanged", {h: held[w], w: held[h]}
-    yield found, f"{what} of the rows used for both", {w: held[h]}
-    yield found, f"{what} of the columns used for both", {h: held[w]}
-    for said, other in {f"taken as {neutral}": lambda number: neutral, **INTEGERS}.items():
-        for words, whose in (((h, w), ""), ((h,), " of the rows"), ((w,), " of the columns")):
-            yield found, f"{what}{whose} {said}", {word: other(held[word]) for word in words}
-
-
-def _tensor(name: str, held: Changes) -> Told:
-    of, edge = _addressed(name)
-    for a, b in combinations(DIM_NAMES, 2):
-        found = _TURNED if {a, b} == {"H", "W"} else "C and another dim exchanged"
-        one, other = f"{name}_{a}_STRIDE", f"{name}_{b}_STRIDE"
-        yield found, f"{of} with the strides of {a} and {b} exchanged", {one: held[other], other: held[one]}
-    yield "batch ignored", f"{of} at batch 0 alone", {f"{name}_N_STRIDE": 0}
-    for dim, by in product(DIM_NAMES, (-1, 1)):
-        size = held[f"{name}_{dim}"]
-        yield edge, f"{name} taken to have {size + by} of {size} along {dim}", {f"{name}_{dim}": size + by}
-
-
-_OF_TYPE: dict[FieldType, Callable[[str, Changes], Told]] = {FLOAT: _real, PAIR: _pair, TENSOR: _tensor}
-
-
-def _addressed(name: str) -> tuple[str, str]:
-    """What is done with a tensor, and the class of a wrong size."""
-    return ("output written", _TILE) if name == "OUT" else (f"{name.lower()} read", "edge of the input")
-
-
-def _of_each_other(step: Step) -> Told:
-    """Words that are taken from others of their kind, or exchanged with these."""
-    pairs = {name.lower(): words for name, words in _fields(step, PAIR).items()}
-    reals = {name: words for name, words in _fields(step, FLOAT).items() if name != "ALPHA"}
-    zero_points = {name: words for name, words in _fields(step, INT).items() if _ZERO_POINT.search(name)}
-    one, both = "{0} taken from {1}", "{0} and {1} exchanged"
-    for kind, taken, said, exchanged, said_of_both in (
-        (pairs, _WINDOW, "{1} used as {0} as well", _WINDOW, both),
-        (zero_points, ANOTHER_TENSORS, one, ANOTHER_TENSORS, both),
-        (reals, ANOTHER_TENSORS, one, ANOTHER_TENSORS, both),
-        (_quantized(step.pushed), ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}",
-         "operands exchanged", "the quantizations of {0} and {1} exchanged"),
-    ):  # fmt: skip
-        for to, source in permutations(kind, 2):
-            yield taken, said.format(to, source), _taken(kind[to], kind[source], step.pushed)
-        for a, b in combinations(kind, 2):
-            words = _taken(kind[a] + kind[b], kind[b] + kind[a], step.pushed)
-            yield exchanged, said_of_both.format(a, b), words
-    sizes, strides = DIM_NAMES, [f"{dim}_STRIDE" for dim in DIM_NAMES]
-    for name, other in permutations(_fields(step, TENSOR), 2):
-        (of, edge), whose = _addressed(name), "the output" if other == "OUT" else other.lower()
-        for found, what, parts in (
-            (_LAYOUT, "sizes and strides", [*sizes, *strides]), (_LAYOUT, "strides", strides), (edge, "sizes", sizes)
-        ):  # fmt: skip
-            own, others = ([f"{tensor}_{part}" for part in parts] for tensor in (name, other))
-            yield found, f"{of} with the {what} of {whose}", _taken(own, others, step.pushed)
-
-
-def _taken(own: Iterable[str], others: Iterable[str], held: Changes) -> Changes:
-    """Words that hold what others do."""
-    return {word: held[other] for word, other in zip(own, others, strict=True)}
-
-
-def _quantized(held: Changes) -> dict[str, tuple[str, ...]]:
+def _quantized(held: Changes) -> dict[str, Words]:
     """The tensors that have both a zero point and a scale among the words, with the names of these."""
     tensors = [name.removesuffix("_ZP") for name in held if name.endswith("_ZP")]
     return {name: (f"{name}_ZP", f"{name}_SCALE") for name in tensors if f"{name}_SCALE" in held}
 
 
+def _kinds(step: Step) -> Iterator[_Kind]:
+    """Push words that are no addresses."""
+    pairs, reals = _fields(step, PAIR), _fields(step, FLOAT)
+    rows, columns = ([f"{name}_{dim}" for name in pairs] for dim in "HW")
+    yield _Kind({"H": rows, "W": columns}, exchanged=(_TURNED, f"{' and '.join(pairs).lower()} exchanged"))
+    lower = {name.lower(): words for name, words in pairs.items()}
+    yield _Kind(lower, taken=(_WINDOW, "{1} used as {0} as well"), exchanged=(_WINDOW, _EXCHANGED))
+    for name, (h, w) in pairs.items():
+        what, numbers = name.lower(), first_fit(_WINDOWS, name)
+        used, turned = (numbers[0][0], what + " of the {1} used for both"), (_TURNED, f"{what} exchanged")
+        yield _Kind({"columns": (w,), "rows": (h,)}, taken=used, exchanged=turned)
+        yield _Kind({what: (h, w), f"{what} of the rows": (h,), f"{what} of the columns": (w,)}, numbers)
+    one, both = (ANOTHER_TENSORS, "{0} taken from {1}"), (ANOTHER_TENSORS, _EXCHANGED)
+    zero_points = {name: words for name, words in _fields(step, INT).items() if re.search("ZP$|ZERO", name)}
+    yield _Kind(zero_points, taken=one, exchanged=both)
+    yield _Kind({name: words for name, words in reals.items() if name != "ALPHA"}, _REALS, one, both)
+    yield _Kind({name: words for name, words in reals.items() if name == "ALPHA"}, _ALPHA)
+    of_tensors = (ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}")
+    exchanged = ("operands exchanged", "the quantizations of {0} and {1} exchanged")
+    yield _Kind(_quantized(step.pushed), taken=of_tensors, exchanged=exchanged)
+    yield from (_integer(step, each) for each in step.kernel.push.fields if each.type in (INT, UINT))
+
+
+def _integer(step: Step, each: Field) -> _Kind:
+    """An integer, and the bits of it that say what is done."""
+    rows = list(first_fit(_INTEGERS, f"{step.call.op.family.name} {each.name}"))
+    for bit, found, what in ((RELU, "relu dropped or added", "relu"), (HAS_BIAS, "bias left out", "bias")):
+        if each.name == "FLAGS" and bit in each.bits.values():
+            rows.append((found, f"{what} left out", lambda flags, bit=bit: flags & ~bit))
+            rows.append((found, f"{what} applied", lambda flags, bit=bit: flags | bit))
+    return _Kind({each.name: each.names}, rows)
+
+
+def _addresses(step: Step) -> Told:
+    """Sizes and strides of tensors."""
+    tensors, held = _fields(step, TENSOR), step.pushed
+    of = {name: "output written" if name == "OUT" else f"{name.lower()} read" for name in tensors}
+    edge = {name: _TILE if name == "OUT" else "edge of the input" for name in tensors}
+    for name, other in permutations(tensors, 2):
+        whose, own, theirs = "the output" if other == "OUT" else other.lower(), tensors[name], tensors[other]
+        for found, what, part in (
+            (_LAYOUT, "sizes and strides", slice(8)),
+            (_LAYOUT, "strides", slice(4, 8)),
+            (edge[name], "sizes", slice(4)),
+        ):
+            yield found, f"{of[name]} with the {what} of {whose}", _taken(own[part], theirs[part], held)
+    for name, words in tensors.items():
+        sizes, strides = (dict(zip(DIM_NAMES, words[part], strict=True)) for part in (slice(4), slice(4, 8)))
+        for pair in combinations(DIM_NAMES, 2):
+            found = _TURNED if set(pair) == {"H", "W"} else "C and another dim exchanged"
+            said = of[name] + " with the strides of {0} and {1} exchanged"
+            yield from _Kind({dim: (strides[dim],) for dim in pair}, exchanged=(found, said)).edits(held)
+        yield "batch ignored", f"{of[name]} at batch 0 alone", {strides["N"]: 0}
+        for (dim, size), by in product(sizes.items(), (-1, 1)):
+            said = f"{name} taken to have {held[size] + by} of {held[size]} along {dim}"
+            yield edge[name], said, {size: held[size] + by}
+
+
 def _together(step: Step) -> Told:
-    """Words that are wrong together: dims exchanged, factors multiplied, an offset taken off elsewhere."""
-    held, pairs = step.pushed, _fields(step, PAIR)
-    if pairs:
-        every = {f"{name}_{a}": held[f"{name}_{b}"] for name in pairs for a, b in ("HW", "WH")}
-        yield _TURNED, f"{' and '.join(map(str.lower, pairs))} exchanged", every
-    if {"PADDING", "DILATION"} <= pairs.keys():
+    """Words that are wrong because of others."""
+    held = step.pushed
+    if {"PADDING", "DILATION"} <= _fields(step, PAIR).keys():
         both = {f"PADDING_{dim}": held[f"PADDING_{dim}"] * held[f"DILATION_{dim}"] for dim in "HW"}
         yield "padding offset", "padding multiplied by the dilation", both
-    scales = [name for name in _fields(step, FLOAT) if name.endswith("SCALE")]
-    if scales and "INV" in held:
-        by = real(held["INV"])
-        at_once = {name: int(as_real(held[name], lambda scale: scale * by)) for name in scales}
-        yield _EPILOGUE, "scales multiplied with each other first", {**at_once, "INV": int(bits(1.0))}
-    for name in (
-        row.name
-        for row in step.kernel.push.fields
-        if row.name.endswith("_ZP") and {"INV", "ZP"} <= held.keys()
-    ):
-        late = {name: 0, "ZP": held["ZP"] - held[name]}
-        yield _EPILOGUE, f"{name} taken off behind the scale, in steps of the output", late
+    if "INV" in held:
+        by = held["INV"]
+        scales = [name for name in _fields(step, FLOAT) if name.endswith("SCALE")]
+        at_once = {name: int(of_reals(lambda scale, by: scale * by, held[name], by)) for name in scales}
+        if scales:
+            at_once["INV"] = int(of_reals(REALS["taken as 1"], by))
+            yield _EPILOGUE, "scales multiplied with each other first", at_once
+        for name in (name for name in held if name.endswith("_ZP") and "ZP" in held):
+            late = {name: 0, "ZP": held["ZP"] - held[name]}
+            yield _EPILOGUE, f"{name} taken off behind the scale, in steps of the output", late
 
 
 # --- specialization words, and words of the call before -------------------------------------------------------
@@ -271,21 +277,18 @@ def _specialized(step: Step) -> Iterator[tuple[str, str, Changes, Changes]]:
         desc = step.call.tensors.get(argument)
         if desc is None or not desc.is_int8:
             continue
-        of, _ = _addressed(argument.upper())
-        own = _fields(step, TENSOR).get(argument.upper(), ())
+        of = "output written" if argument == "out" else f"{argument} read"
+        own = _fields(step, TENSOR).get(argument.upper())
         for row in INT8_LAYOUTS:
             if own:
                 words = dict(zip(own, TensorDesc(desc.shape, row).meta, strict=True))
                 yield _LAYOUT, f"{of} as {row}", {word: row.hashed}, words
             yield _LAYOUT, f"{of} with the blocks of {row}", {word: row.hashed}, {}
         yield "block transposed", f"{of} with blocks transposed", {word: _transposed(held[word])}, {}
-    for a, b in combinations(hashes, 2):
-        yield _LAYOUT, f"the layout words {a} and {b} exchanged", _taken((a, b), (b, a), held), {}
-    for each in fields:
-        if each.type in (UINT, INT):
-            yield from (
-                (name, what, changes, {}) for name, what, changes in _count(step, each.name, held[each.name])
-            )
+    kinds = [_Kind({name: (name,) for name in hashes}, exchanged=(_LAYOUT, f"the layout words {_EXCHANGED}"))]
+    kinds += (_integer(step, each) for each in fields if each.type in (INT, UINT))
+    for found, said, changes in chain.from_iterable(kind.edits(held) for kind in kinds):
+        yield found, said, changes, {}
 
 
 def _transposed(hashed: int) -> int:
@@ -302,7 +305,7 @@ def _of_before(step: Step, before: Step) -> Told:
         said = f"{' and '.join(own[to])} taken from {source}"
         yield ANOTHER_TENSORS, said, _taken(own[to], others[source], theirs)
     stale = {name: theirs[name] for name in held if theirs.get(name, held[name]) != held[name]}
-    numbers = {name: stale[name] for name in filterfalse(_of_tensor(step), stale)}
+    numbers = {name: value for name, value in stale.items() if name not in _sizes(step)}
     for chosen in (stale, numbers, *({name: value} for name, value in stale.items())):
         if chosen:
             yield "stale constant", ", ".join(chosen), chosen

@@ -5,9 +5,9 @@ A buffer is edited by what its words hold: bytes, nibbles, whole numbers or floa
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from itertools import chain, product
+from itertools import chain, combinations, product
 from typing import NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ from refsim.bytediff.search.device import (
     DeviceEdit,
     Read,
     Told,
-    as_real,
     first_fit,
+    of_reals,
     placed,
     rolled,
     valued,
@@ -39,27 +39,20 @@ from refsim.ops.base.traits import Family
 Reads = Iterator[tuple[str, str, Mapping[str, Read]]]
 BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
 _NEAR, _EDGE, _SHORT = "input read at a neighbour", "edge of the input", "reduction too short"
-_FOREIGN, _UNREAD = "stale or foreign buffer", "read before it was written"
-_MISPLACED, _ZP_OF_ROWS = "channel constants misplaced", "zero point of rows"
+_FOREIGN = "stale or foreign buffer"
+_MISPLACED, _ZP_OF_ROWS, _SCALED = "channel constants misplaced", "zero point of rows", "scale changed"
 
 
-class _Classes(NamedTuple):
-    """What it is called if numbers are those of other channels or rows, if they are 0, and if they are others."""
-
-    misplaced: str
-    none: str
-    changed: str
-
-
-#: A constant, or an input with a number for each row -> the classes of wrong ones: the first pattern that fits decides.
-_CLASSES = (
-    ("^bias", _Classes(_MISPLACED, "bias left out", "bias changed")),
-    ("^weight_sums of groups", _Classes(_MISPLACED, _ZP_OF_ROWS, _ZP_OF_ROWS)),
-    ("^weight_sums", _Classes(_MISPLACED, "zero point not folded", "zero point folded twice")),
-    ("^zp$", _Classes(_ZP_OF_ROWS, _ZP_OF_ROWS, _ZP_OF_ROWS)),
-    ("^scale$", _Classes("scale of rows", "scale changed", "scale changed")),
-    ("scale.* of groups", _Classes("scale of another group", "scale changed", "scale changed")),
-    ("", _Classes(_MISPLACED, "scale changed", "scale changed")),
+#: A constant, or an input with a number for each row -> what it is called if its numbers are those of other channels or
+#: rows, if they are 0, and if they are others: the first pattern that fits decides.
+_NUMBERS = (
+    ("^bias", (_MISPLACED, "bias left out", "bias changed")),
+    ("^weight_sums of groups", (_MISPLACED, _ZP_OF_ROWS, _ZP_OF_ROWS)),
+    ("^weight_sums", (_MISPLACED, "zero point not folded", "zero point folded twice")),
+    ("^zp$", (_ZP_OF_ROWS, _ZP_OF_ROWS, _ZP_OF_ROWS)),
+    ("^scale$", ("scale of rows", _SCALED, _SCALED)),
+    ("scale.* of groups", ("scale of another group", _SCALED, _SCALED)),
+    ("", (_MISPLACED, _SCALED, _SCALED)),
 )
 #: Inputs with a number for each row.
 _OF_ROWS = ("scale", "zp")
@@ -68,6 +61,10 @@ _ZERO: Read = valued(lambda word: 0 * word)
 
 def _spread(factor: int) -> Read:
     return placed(lambda at: factor * (at // 4) + at % 4)
+
+
+def _below(count: int) -> Read:
+    return lambda words, at, size: words[at] * (at < count)
 
 
 #: What a kernel reads for a channel: the number of another one.
@@ -79,14 +76,14 @@ _MOVED: dict[str, Read] = {
 }
 
 
-def _of_four(which: int, by: int) -> Read:
-    """One word of each four at another place: a component of a vector."""
-    return placed(lambda at: at + by * (at % 4 == which))
-
-
 def _apart(by: int) -> Read:
     """The words of each four so far from each other: the components of a vector that is read one by one."""
     return placed(lambda at: at + (by - 1) * (at % 4))
+
+
+def _of_four(which: int, by: int) -> Read:
+    """One word of each four at another place: a component of a vector."""
+    return placed(lambda at: at + by * (at % 4 == which))
 
 
 #: Where a kernel reads a word of an input: near its place.
@@ -137,7 +134,7 @@ def buffers(step: Step) -> list[Buffer]:
 
 def misplaced(name: str) -> str:
     """The class of a constant's numbers that are those of other channels."""
-    return first_fit(_CLASSES, name).misplaced
+    return first_fit(_NUMBERS, name)[0]
 
 
 def edits(
@@ -150,15 +147,11 @@ def edits(
     for number, step in enumerate(steps):
         given = buffers(step)
         for each in given:
-            told = [_read(each), _foreign(each, given, others)]
-            if not each.constant and each.name in arrays:
-                told.append(_changed(each, arrays[each.name]))
-            for found, detail, read in chain.from_iterable(told):
+            told = _read(each), _foreign(each, given, others), _changed(each, arrays.get(each.name))
+            for found, detail, read in chain(*told):
                 yield DeviceEdit(found, f"{each.name} {detail}", read={each.name: read}, only=number)
-        constants, inputs = ([each for each in given if each.constant is kind] for kind in (True, False))
-        for found, detail, reads in chain(
-            _vectors(step, constants), _inputs(inputs, arrays), _stale(constants, previous)
-        ):
+        inputs = [each for each in given if not each.constant]
+        for found, detail, reads in chain(_constants(step, given, previous), _inputs(inputs, arrays)):
             yield DeviceEdit(found, detail, read=reads, only=number)
 
 
@@ -181,7 +174,6 @@ def _read(each: Buffer) -> Told:
         for by in dict.fromkeys((0, -1, 2, 3, 4, 5, 8, *each.desc.strides_whcn)):
             if by != 1:
                 yield _NEAR, f"read with the words of each four {by} apart", _apart(by)
-        yield _FOREIGN, _UNREAD, _ZERO
 
 
 def _foreign(each: Buffer, given: list[Buffer], others: Mapping[str, np.ndarray]) -> Told:
@@ -212,10 +204,10 @@ def _packed(each: Buffer, elements: np.ndarray) -> Read:
     return words_of(PackedBuffer.pack(values, desc.layout, dtype=desc.dtype).words)
 
 
-def _changed(each: Buffer, words: np.ndarray) -> Told:
+def _changed(each: Buffer, words: np.ndarray | None) -> Told:
     """An input of the call with other elements."""
     call = each.step.call
-    for found, detail, elements in _elements(_unpacked(each, words), call):
+    for found, detail, elements in () if words is None else _elements(_unpacked(each, words), call):
         found = "range of rows" if call.op.family is Family.ROW_RANGE else found
         yield found, detail, _packed(each, elements)
 
@@ -253,16 +245,15 @@ def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]
 def _numbers(each: Buffer) -> Told:
     """A number for each channel or row; scales of grouped weights are one for each group of a channel."""
     group = each.value.shape[-1] if each.constant and each.step.call.op.int4 is not None else 0
-    classes = first_fit(_CLASSES, each.arg.name + (" of groups" if group else ""))
+    misplaced, none, changed = first_fit(_NUMBERS, each.arg.name + (" of groups" if group else ""))
     moved = {**(_of_groups(group) if group and "scale" in each.arg.name else {}), **_MOVED}
-    yield from ((classes.misplaced, what, read) for what, read in moved.items())
-    yield classes.none, "taken as 0", _ZERO
+    yield from ((misplaced, what, read) for what, read in moved.items())
+    yield none, "taken as 0", _ZERO
     if each.holds is REAL:
-        for what, other in REALS.items():
-            yield classes.changed, what, valued(partial(as_real, other=other))
+        yield from ((changed, what, valued(partial(of_reals, other))) for what, other in REALS.items())
     else:
         for what, other in INTEGERS.items():
-            found = "zero point one off" if what.startswith("one") else classes.changed
+            found = "zero point one off" if what.startswith("one") else changed
             yield found, f"{what}: the zero point is added" if what == "negated" else what, valued(other)
 
 
@@ -301,60 +292,60 @@ def _shares(each: Buffer) -> Told:
     if count == 1 or row.numel != row.shape[-1]:
         return
     number, at_once = np.arange(count), 1 if each.holds is BYTES else 4  # words that an invocation reads
-    heard = {}
-    half = 1
-    while half < count:
+    heard = {
+        f"without the share of invocation {part} of {count}": number != part
+        for part in {count // 2, count - 1}
+    }
+    for half in (1 << stage for stage in range((count - 1).bit_length())):
         heard[f"by the first {half} of {count} invocations alone"] = number < half
         heard[f"without the upper half at step {half} of the reduction"] = number % (2 * half) < half
-        half *= 2
-    for part in sorted({count - 1, count // 2}):
-        heard[f"without the share of invocation {part} of {count}"] = number != part
     for what, kept in heard.items():
-        yield _SHORT, what, _heard(kept, at_once)
-
-
-def _heard(kept: np.ndarray, at_once: int) -> Read:
-    return lambda words, at, size: words[at] * kept[at // at_once % len(kept)]
+        yield _SHORT, what, lambda words, at, size, kept=kept: words[at] * kept[at // at_once % count]
 
 
 # --- several buffers at once --------------------------------------------------------------------------------
 
 
-def _vectors(step: Step, constants: list[Buffer]) -> Reads:
-    """All numbers of a channel taken from another one, or missing beyond the last whole word."""
-    names = [each.name for each in constants if each.name in PER_CHANNEL]
-    if not names:
-        return
-    whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4
-    missing = "missing beyond the last whole word of channels"
-    for what, read in {missing: lambda words, at, size: words[at] * (at < whole), **_MOVED}.items():
-        for chosen in (names, *([[name] for name in names] if what is missing else [])):
-            yield _MISPLACED, f"{', '.join(chosen)} {what}", dict.fromkeys(chosen, read)
+def _each(names: Iterable[str]) -> list[tuple[str, ...]]:
+    """All of them together, and each alone."""
+    together = tuple(names)
+    return [together, *((name,) for name in together if len(together) > 1)] if together else []
+
+
+def _constants(step: Step, given: list[Buffer], previous: Call | None) -> Reads:
+    """All numbers of a channel: of another one, missing beyond the last whole word, or those of the call before."""
+    names = [each.name for each in given if each.constant]
+    vectors = [name for name in names if name in PER_CHANNEL]
+    for chosen in _each(vectors):
+        whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4
+        said = f"{', '.join(chosen)} missing beyond the last whole word of channels"
+        yield _MISPLACED, said, dict.fromkeys(chosen, _below(whole))
+    for what, read in _MOVED.items() if len(vectors) > 1 else ():
+        yield _MISPLACED, f"{', '.join(vectors)} {what}", dict.fromkeys(vectors, read)
+    for before in () if previous is None else steps_of(previous):
+        stale = {
+            name: words_of(before.call.words(name))
+            for name in names
+            if before.call.consts.get(name) is not None
+        }
+        for chosen in dict.fromkeys((*_each(stale), tuple(name for name in vectors if name in stale))):
+            read = {name: stale[name] for name in chosen}
+            yield "stale constant", f"{', '.join(chosen)} of the call before", read
 
 
 def _inputs(inputs: list[Buffer], arrays: Mapping[str, np.ndarray]) -> Reads:
     """Inputs that are not written, exchanged, or of another row."""
-    if len(inputs) > 1:
-        names = [each.name for each in inputs]
-        yield _FOREIGN, f"{' and '.join(names)} {_UNREAD}", dict.fromkeys(names, _ZERO)
-    given = [each.name for each in inputs if each.holds is BYTES]
-    if len(given) == 2 and arrays.keys() >= set(given):
-        read = dict(zip(given, (words_of(arrays[name]) for name in reversed(given)), strict=True))
-        yield "operands exchanged", f"{' and '.join(given)} exchanged", read
-    of_rows = [each for each in inputs if each.arg.name in _OF_ROWS and each.name in arrays]
-    if len(of_rows) > 1:
-        names = " and ".join(each.name for each in of_rows)
-        for what, by in (("before", 1), ("behind", -1)):
-            rows = {e.name: _packed(e, np.roll(_unpacked(e, arrays[e.name]), by, -1)) for e in of_rows}
-            yield "scale of rows", f"{names} of the row {what}", rows
-
-
-def _stale(constants: list[Buffer], previous: Call | None) -> Reads:
-    """Constants of the call before."""
-    for before in () if previous is None else steps_of(previous):
-        theirs = [each.name for each in constants if before.call.consts.get(each.name) is not None]
-        stale = {name: words_of(before.call.words(name)) for name in theirs}
-        vectors = {name: read for name, read in stale.items() if name in PER_CHANNEL}
-        for chosen in (stale, vectors, *({name: read} for name, read in stale.items())):
-            if chosen:
-                yield "stale constant", f"{', '.join(chosen)} of the call before", chosen
+    for chosen in _each(each.name for each in inputs):
+        yield _FOREIGN, f"{' and '.join(chosen)} read before it was written", dict.fromkeys(chosen, _ZERO)
+    given = [each.name for each in inputs if each.holds is BYTES and each.name in arrays]
+    for one, other in combinations(given, 2):
+        read = {one: words_of(arrays[other]), other: words_of(arrays[one])}
+        yield "operands exchanged", f"{one} and {other} exchanged", read
+    rows = {
+        e.name: (e, _unpacked(e, arrays[e.name]))
+        for e in inputs
+        if e.arg.name in _OF_ROWS and e.name in arrays
+    }
+    for what, by in (("before", 1), ("behind", -1)) if len(rows) > 1 else ():
+        read = {name: _packed(each, np.roll(elements, by, -1)) for name, (each, elements) in rows.items()}
+        yield "scale of rows", f"{' and '.join(rows)} of the row {what}", read
