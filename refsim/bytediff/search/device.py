@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -120,65 +122,75 @@ def placed(place: Callable[[Any], Any]) -> Read:
     return lambda words, at, size: words[place(at)]
 
 
+def placed_by(said: str, place: Callable[..., Any], *numbers: Iterable[int]) -> dict[str, Read]:
+    """In words, the word of another place: one for each choice of the numbers that lead there."""
+    return {said.format(*chosen): placed(partial(place, *chosen)) for chosen in product(*numbers)}
+
+
 def rolled(by: int) -> Read:
     """The word so many places away."""
     return lambda words, at, size: words[at + by]
 
 
-def gathered(places: np.ndarray) -> Read:
+def gathered(made: Callable[[], np.ndarray]) -> Read:
     """The word of the place that an array names for each word, in its order; -1 names none: 0 is found."""
+    places = cache(made)  # when it is first read
 
     def read(words: Any, at: Any, size: int) -> Any:
-        place = places.flat[at]
+        place = places().flat[at]
         return words[place] * (place >= 0)
 
     return read
 
 
-def masked(kept: np.ndarray) -> Read:
-    """Of each word the bits that an array keeps of it."""
-    return lambda words, at, size: words[at] & kept.flat[at]
+def kept(which: Callable[[Any], Any]) -> Read:
+    """The words of some places, and 0 at others."""
+    return lambda words, at, size: words[at] * which(at)
 
 
-def _joined(parts: list[Any]) -> Any:
-    """A word of the lowest bytes of four numbers."""
-    word = parts[0] & 255
-    for k, part in enumerate(parts[1:], 1):
-        word = word | (part & 255) << 8 * k
-    return word
+def masked(bits: np.ndarray) -> Read:
+    """Of each word the bits that an array has of it."""
+    return lambda words, at, size: words[at] & bits.flat[at]
 
 
-def _in_order(*bytes_: int) -> Read:
-    return valued(lambda word: _joined([word >> 8 * k for k in bytes_]))
+def _of_bytes(place: Callable[[Any, int], tuple[Any, Any]]) -> Read:
+    """A word of other bytes: of each of its four the place says which word has it, and which byte it is there."""
 
+    def read(words: Any, at: Any, size: int) -> Any:
+        found = 0
+        for lane in range(4):
+            word, byte = place(at, lane)
+            found = found | (words[word] >> 8 * byte & 255) << 8 * lane
+        return found
 
-def _transposed(words: Any, at: Any, size: int) -> Any:
-    """The byte of each of four neighbouring words."""
-    first, lane = at // 4 * 4, 8 * (at % 4)
-    return _joined([words[first + k] >> lane for k in range(4)])
+    return read
 
 
 #: (class, in words, what is found): a word's bytes in another order, or words of a block.
 IN_WORDS: tuple[tuple[str, str, Read], ...] = (
-    ("lanes rotated", "words rotated by 1", _in_order(3, 0, 1, 2)),
-    ("lanes rotated", "words rotated by 2", _in_order(2, 3, 0, 1)),
-    ("lanes rotated", "words rotated by 3", _in_order(1, 2, 3, 0)),
-    ("byte order", "bytes reversed", _in_order(3, 2, 1, 0)),
-    ("byte order", "bytes in pairs exchanged", _in_order(1, 0, 3, 2)),
+    ("lanes rotated", "words rotated by 1", _of_bytes(lambda at, lane: (at, (lane - 1) % 4))),
+    ("lanes rotated", "words rotated by 2", _of_bytes(lambda at, lane: (at, (lane - 2) % 4))),
+    ("lanes rotated", "words rotated by 3", _of_bytes(lambda at, lane: (at, (lane - 3) % 4))),
+    ("byte order", "bytes reversed", _of_bytes(lambda at, lane: (at, 3 - lane))),
+    ("byte order", "bytes in pairs exchanged", _of_bytes(lambda at, lane: (at, lane ^ 1))),
     ("unsigned lanes", "the sign bit of each byte flipped", valued(lambda word: word ^ 0x80808080)),
-    ("block transposed", "4 x 4 blocks transposed", _transposed),
+    ("block transposed", "4 x 4 blocks transposed", _of_bytes(lambda at, lane: (at // 4 * 4 + lane, at % 4))),
     ("block transposed", "the first word of each block of 4 repeated", placed(lambda at: at // 4 * 4)),
 )
 
 
+def first(count: int, read: Read) -> Read:
+    """So many words as they are found otherwise, and those behind them as they are."""
+
+    def found(words: Any, at: Any, size: int) -> Any:
+        if isinstance(at, np.ndarray):
+            return np.where(at < count, read(words, np.minimum(at, count - 1), count), np.asarray(words)[at])
+        return read(words, at, count) if at < count else words[at]
+
+    return found
+
+
 def words_of(other: np.ndarray) -> Read:
     """The words of another buffer, and its own behind them."""
-    held = np.append(other.astype(np.int64), 0)
-    last = len(other)
-
-    def read(words: Any, at: Any, size: int) -> Any:
-        if isinstance(at, np.ndarray):
-            return np.where(at < last, held[np.minimum(at, last)], np.asarray(words)[at])
-        return int(held[at]) if at < last else words[at]
-
-    return read
+    held = other.astype(np.int64)
+    return first(len(held), lambda words, at, size: held[at])

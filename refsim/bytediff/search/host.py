@@ -117,16 +117,20 @@ def _classes(step: Step) -> dict[str, str]:
 
 def _constants(number: int, step: Step) -> Iterator[DeviceEdit]:
     call = step.call
-    for _, name, arg, holds in (each for each in buffers(step) if each.constant):
-        right, seen = call.words(arg.name), set[bytes]()
+    for each in (each for each in buffers(step) if each.constant):
+        right, seen = call.words(each.arg.name), set[bytes]()
         if right.size > MOST_WORDS:
             continue
-        found = {BYTES: "weights in another order", NIBBLES: NIBBLES_WRONG}.get(holds) or misplaced(name)
-        for edit, made in _made(call.op.prepack, call, arg.name, call.consts[arg.name]):
+        found = {BYTES: "weights in another order", NIBBLES: NIBBLES_WRONG}.get(each.holds) or misplaced(
+            each.name
+        )
+        for edit, made in _made(call.op.prepack, call, each.arg.name, call.consts[each.arg.name]):
             if not isinstance(made, np.ndarray) or made.dtype.itemsize != 4 or np.array_equal(made, right):
                 continue
             words = np.ascontiguousarray(made).view(np.int32).reshape(-1)
             if (key := words.tobytes()) not in seen:
                 seen.add(key)
                 place = place_of(edit)
-                yield DeviceEdit(found, place.edit, read={name: words_of(words)}, only=number, place=place)
+                yield DeviceEdit(
+                    found, place.edit, read={each.name: words_of(words)}, only=number, place=place
+                )

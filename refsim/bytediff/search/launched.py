@@ -7,11 +7,11 @@ the name of a word in the kernel's own row, so that no operator is known here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations, permutations, product
-from typing import Any, NamedTuple
+from typing import Any
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, first_fit, of_reals
@@ -24,34 +24,45 @@ from refsim.ops.base.spec import Call
 
 Changes = Mapping[str, int]
 Told = Iterator[tuple[str, str, Changes]]
-#: The names of words that are wrong together.
+#: The names of words that are wrong together; those of one kind, by what they are called.
 Words = Sequence[str]
-#: (class, in words, the number that is taken for a number); {0} is what has it: {2} instead of {1}.
-Row = tuple[str, str, Callable[[Any], Any]]
+Kind = Mapping[str, Words]
+#: (class, in words) of one edit, or none. Of a number also what is taken for it; {0} is what has it: {2} instead of {1}.
+Said = Sequence[tuple[str, str]]
+Rows = Sequence[tuple[str, str, Callable[[Any], Any]]]
 
 ANOTHER_TENSORS, _LAYOUT = "another tensor's quantization", "another layout's strides"
 _TURNED, _WINDOW, _TILE = "H and W exchanged", "stride or dilation", "last tile missing"
 _UNFOLDED, _SHORT, _EPILOGUE = "zero point not folded", "reduction too short", "order of the epilogue"
 _EXCHANGED = "{0} and {1} exchanged"
+#: Bits of flags: the class of a wrong one, and what they stand for.
+_APPLIED = ((RELU, "relu dropped or added", "relu"), (HAS_BIAS, "bias left out", "bias"))
 _CONVERT = qmath.CONVERT_MASK << qmath.CONVERT_SHIFT
 #: So many words of a sum are often taken at once.
 VECTORS = (2, 4, 8, 16)
 
 
-def _rows(found: str, others: Mapping[str, Callable[[Any], Any]]) -> list[Row]:
+def _rows(found: str, others: Mapping[str, Callable[[Any], Any]]) -> Rows:
     return [(found, f"{{0}} {what}", other) for what, other in others.items()]
 
 
-def _counts(found: str, *others: Callable[[int], int]) -> list[Row]:
+def _counts(found: str) -> Rows:
     """A count that is another one, but not 0."""
-    return [(found, "{0} is {2} instead of {1}", lambda n, other=other: other(n) or n) for other in others]
+    others: tuple[Callable[[int], int], ...] = (
+        lambda n: n - 1, lambda n: n + 1, lambda n: n // 2, lambda n: 2 * n, lambda n: 1, lambda n: 8, lambda n: 16,
+    )  # fmt: skip
+    return [(found, "{0} is {2} instead of {1}", partial(_or_itself, other)) for other in others]
 
 
-_COUNTED = (
-    lambda n: n - 1, lambda n: n + 1, lambda n: n // 2, lambda n: 2 * n, lambda n: 1, lambda n: 8, lambda n: 16,
-)  # fmt: skip
+def _or_itself(other: Callable[[int], int], n: int) -> int:
+    return other(n) or n
+
+
+_ZERO_POINTS = {
+    "one too large": "one off", "one too small": "one off", "negated": "sign", "doubled": "folded twice",
+}  # fmt: skip
 #: The family and the name of an integer -> what it is taken for: the first pattern that fits decides.
-_INTEGERS: tuple[tuple[str, list[Row]], ...] = (
+_INTEGERS: tuple[tuple[str, Rows], ...] = (
     ("FLAGS", [
         ("tie rule", "halves rounded away from zero", lambda flags: flags | qmath.TIE_AWAY),
         ("tie rule", "halves rounded up: floor(y + 0.5)", lambda flags: flags | qmath.TIE_UP),
@@ -66,33 +77,25 @@ _INTEGERS: tuple[tuple[str, list[Row]], ...] = (
     ]),
     ("ZP$|ZERO", [
         (_UNFOLDED, "{0} taken as 0", lambda zp: 0),
-        *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for found, what in (
-            ("one off", "one too large"), ("one off", "one too small"), ("sign", "negated"), ("folded twice", "doubled"),
-        )),
+        *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for what, found in _ZERO_POINTS.items()),
         *(("unsigned lanes", "{0} of unsigned bytes", lambda zp, by=by: zp + by) for by in (128, -128)),
     ]),
-    (" GROUP", _counts("scale of another group", *_COUNTED)),
-    (" LANES", _counts("order of float sums", *_COUNTED)),
-    ("WINDOWS (K4|IC4|K$)", _counts("words along K exchanged", *_COUNTED)),  # where they are copied
+    (" GROUP", _counts("scale of another group")),
+    (" LANES", _counts("order of float sums")),
+    ("WINDOWS (K4|IC4|K$)", _counts("words along K exchanged")),  # where they are copied
     (" (K4|IC4|K$)", [
         (_SHORT, "the last word of channels left out of the sum", lambda n: n - 1 or n),
         *((_SHORT, f"words of the sum that fill no {size} left out", lambda n, size=size: n // size * size or n)
           for size in VECTORS),
-        *_counts(_SHORT, lambda n: n + 1),
+        (_SHORT, "{0} is {2} instead of {1}", INTEGERS["one too large"]),
     ]),
-    ("", _counts("wrong count", *_COUNTED)),
+    ("", _counts("wrong count")),
 )  # fmt: skip
-#: What a float is taken for, and one that is a factor of an operand.
-_REALS, _ALPHA = (
-    [
-        (classes.get(what, "scale changed"), f"{{0}} {what}", partial(of_reals, other))
-        for what, other in REALS.items()
-    ]
-    for classes in (
-        {"taken as its inverse": ANOTHER_TENSORS},
-        {"taken as its inverse": ANOTHER_TENSORS, "taken as 1": "alpha ignored"},
-    )
-)
+#: What a float is taken for.
+_REALS = [
+    (ANOTHER_TENSORS if "inverse" in what else "scale changed", f"{{0}} {what}", partial(of_reals, other))
+    for what, other in REALS.items()
+]
 #: Two words for the rows and the columns of a window -> what they are taken for; at first the number without effect.
 _WINDOWS = (
     ("PADDING", _rows("padding offset", {"taken as 0": lambda size: 0, **INTEGERS})),
@@ -101,29 +104,15 @@ _WINDOWS = (
 )
 
 
-class _Kind(NamedTuple):
-    """Words that a kernel may take for each other, by what they are called.
-
-    ``others`` are the numbers that they are taken for; ``taken`` are the class and the words of an edit in which {0} is
-    what {1} is, and ``exchanged`` of one in which they are each other.
-    """
-
-    words: Mapping[str, Words]
-    others: Sequence[Row] = ()
-    taken: tuple[str, str] | None = None
-    exchanged: tuple[str, str] | None = None
-
-    def edits(self, held: Changes) -> Told:
-        """(class, in words, changes)"""
-        for found, said in (self.taken,) if self.taken else ():
-            for to, source in permutations(self.words, 2):
-                yield found, said.format(to, source), _taken(self.words[to], self.words[source], held)
-        for found, said in (self.exchanged,) if self.exchanged else ():
-            for (a, own), (b, theirs) in combinations(self.words.items(), 2):
-                yield found, said.format(a, b), _taken((*own, *theirs), (*theirs, *own), held)
-        for (called, words), (found, said, other) in product(self.words.items(), self.others):
-            changes = {word: int(other(held[word])) for word in words}
-            yield found, said.format(called, held[words[0]], changes[words[0]]), changes
+def _edited(held: Changes, kind: Kind, others: Rows = (), taken: Said = (), exchanged: Said = ()) -> Told:
+    """Words of one kind, by what these are called: with other numbers, {0} taken from {1}, or both exchanged."""
+    for (found, said), (to, source) in product(taken, permutations(kind, 2)):
+        yield found, said.format(to, source), _taken(kind[to], kind[source], held)
+    for (found, said), (a, b) in product(exchanged, combinations(kind, 2)):
+        yield found, said.format(a, b), _taken([*kind[a], *kind[b]], [*kind[b], *kind[a]], held)
+    for (called, words), (found, said, other) in product(kind.items(), others):
+        changes = {word: int(other(held[word])) for word in words}
+        yield found, said.format(called, held[words[0]], changes[words[0]]), changes
 
 
 def _taken(own: Words, others: Words, held: Changes) -> Changes:
@@ -134,8 +123,7 @@ def _taken(own: Words, others: Words, held: Changes) -> Changes:
 def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
     """The edits of all dispatches together, and of each alone where several have the words that change."""
     for number, step in enumerate(steps):
-        told = (kind.edits(step.pushed) for kind in _kinds(step))
-        for name, detail, changes in chain(_together(step), _addresses(step), *told):
+        for name, detail, changes in _pushed(step):
             if {**step.pushed, **changes} != step.pushed:
                 yield from _where(steps, number, DeviceEdit(name, detail, changes, only=number))
         for name, detail, changes, more in _specialized(step):
@@ -174,7 +162,7 @@ def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceE
 # --- push words ---------------------------------------------------------------------------------------------
 
 
-def _fields(step: Step, kind: FieldType) -> dict[str, Words]:
+def _fields(step: Step, kind: FieldType) -> Kind:
     """The fields of a type: name -> the names of its words."""
     return {each.name: each.names for each in step.kernel.push.fields if each.type is kind}
 
@@ -184,43 +172,49 @@ def _sizes(step: Step) -> set[str]:
     return set(chain.from_iterable(_fields(step, TENSOR).values()))
 
 
-def _quantized(held: Changes) -> dict[str, Words]:
+def _quantized(held: Changes) -> Kind:
     """The tensors that have both a zero point and a scale among the words, with the names of these."""
     tensors = [name.removesuffix("_ZP") for name in held if name.endswith("_ZP")]
     return {name: (f"{name}_ZP", f"{name}_SCALE") for name in tensors if f"{name}_SCALE" in held}
 
 
-def _kinds(step: Step) -> Iterator[_Kind]:
-    """Push words that are no addresses."""
-    pairs, reals = _fields(step, PAIR), _fields(step, FLOAT)
+def _pushed(step: Step) -> Told:
+    """(class, in words, changes) of push words."""
+    held, pairs = step.pushed, _fields(step, PAIR)
     rows, columns = ([f"{name}_{dim}" for name in pairs] for dim in "HW")
-    yield _Kind({"H": rows, "W": columns}, exchanged=(_TURNED, f"{' and '.join(pairs).lower()} exchanged"))
+    every = f"{' and '.join(pairs).lower()} exchanged"
+    yield from _edited(held, {"H": rows, "W": columns}, exchanged=[(_TURNED, every)])
+    yield from _together(step)
+    yield from _addresses(step)
     lower = {name.lower(): words for name, words in pairs.items()}
-    yield _Kind(lower, taken=(_WINDOW, "{1} used as {0} as well"), exchanged=(_WINDOW, _EXCHANGED))
+    yield from _edited(held, lower, (), [(_WINDOW, "{1} used as {0} as well")], [(_WINDOW, _EXCHANGED)])
     for name, (h, w) in pairs.items():
         what, numbers = name.lower(), first_fit(_WINDOWS, name)
         used, turned = (numbers[0][0], what + " of the {1} used for both"), (_TURNED, f"{what} exchanged")
-        yield _Kind({"columns": (w,), "rows": (h,)}, taken=used, exchanged=turned)
-        yield _Kind({what: (h, w), f"{what} of the rows": (h,), f"{what} of the columns": (w,)}, numbers)
-    one, both = (ANOTHER_TENSORS, "{0} taken from {1}"), (ANOTHER_TENSORS, _EXCHANGED)
+        yield from _edited(held, {"columns": (w,), "rows": (h,)}, (), [used], [turned])
+        parts = {what: (h, w), f"{what} of the rows": (h,), f"{what} of the columns": (w,)}
+        yield from _edited(held, parts, numbers)
+    one, both = [(ANOTHER_TENSORS, "{0} taken from {1}")], [(ANOTHER_TENSORS, _EXCHANGED)]
     zero_points = {name: words for name, words in _fields(step, INT).items() if re.search("ZP$|ZERO", name)}
-    yield _Kind(zero_points, taken=one, exchanged=both)
-    yield _Kind({name: words for name, words in reals.items() if name != "ALPHA"}, _REALS, one, both)
-    yield _Kind({name: words for name, words in reals.items() if name == "ALPHA"}, _ALPHA)
-    of_tensors = (ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}")
-    exchanged = ("operands exchanged", "the quantizations of {0} and {1} exchanged")
-    yield _Kind(_quantized(step.pushed), taken=of_tensors, exchanged=exchanged)
-    yield from (_integer(step, each) for each in step.kernel.push.fields if each.type in (INT, UINT))
+    yield from _edited(held, zero_points, (), one, both)
+    alpha = {name: (name,) for name in held if name == "ALPHA"}
+    yield from _edited(held, alpha, [("alpha ignored", *row[1:]) for row in _REALS if "as 1" in row[1]])
+    yield from _edited(held, _fields(step, FLOAT), _REALS, one, both)
+    of_tensors = [(ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}")]
+    quantizations = [("operands exchanged", "the quantizations of {0} and {1} exchanged")]
+    yield from _edited(held, _quantized(held), (), of_tensors, quantizations)
+    yield from _integers(step, held, step.kernel.push.fields)
 
 
-def _integer(step: Step, each: Field) -> _Kind:
-    """An integer, and the bits of it that say what is done."""
-    rows = list(first_fit(_INTEGERS, f"{step.call.op.family.name} {each.name}"))
-    for bit, found, what in ((RELU, "relu dropped or added", "relu"), (HAS_BIAS, "bias left out", "bias")):
-        if each.name == "FLAGS" and bit in each.bits.values():
-            rows.append((found, f"{what} left out", lambda flags, bit=bit: flags & ~bit))
-            rows.append((found, f"{what} applied", lambda flags, bit=bit: flags | bit))
-    return _Kind({each.name: each.names}, rows)
+def _integers(step: Step, held: Changes, fields: Iterable[Field]) -> Told:
+    for each in fields:
+        if each.type in (INT, UINT):
+            rows = first_fit(_INTEGERS, f"{step.call.op.family.name} {each.name}")
+            yield from _edited(held, {each.name: each.names}, rows)
+        for bit, found, what in _APPLIED if each.name == "FLAGS" else ():
+            if bit in each.bits.values():
+                said = f"{what} left out" if held["FLAGS"] & bit else f"{what} applied"
+                yield found, said, {"FLAGS": held["FLAGS"] ^ bit}
 
 
 def _addresses(step: Step) -> Told:
@@ -241,7 +235,7 @@ def _addresses(step: Step) -> Told:
         for pair in combinations(DIM_NAMES, 2):
             found = _TURNED if set(pair) == {"H", "W"} else "C and another dim exchanged"
             said = of[name] + " with the strides of {0} and {1} exchanged"
-            yield from _Kind({dim: (strides[dim],) for dim in pair}, exchanged=(found, said)).edits(held)
+            yield from _edited(held, {dim: (strides[dim],) for dim in pair}, exchanged=[(found, said)])
         yield "batch ignored", f"{of[name]} at batch 0 alone", {strides["N"]: 0}
         for (dim, size), by in product(sizes.items(), (-1, 1)):
             said = f"{name} taken to have {held[size] + by} of {held[size]} along {dim}"
@@ -281,13 +275,13 @@ def _specialized(step: Step) -> Iterator[tuple[str, str, Changes, Changes]]:
         own = _fields(step, TENSOR).get(argument.upper())
         for row in INT8_LAYOUTS:
             if own:
-                words = dict(zip(own, TensorDesc(desc.shape, row).meta, strict=True))
-                yield _LAYOUT, f"{of} as {row}", {word: row.hashed}, words
+                meta = dict(zip(own, TensorDesc(desc.shape, row).meta, strict=True))
+                yield _LAYOUT, f"{of} as {row}", {word: row.hashed}, meta
             yield _LAYOUT, f"{of} with the blocks of {row}", {word: row.hashed}, {}
         yield "block transposed", f"{of} with blocks transposed", {word: _transposed(held[word])}, {}
-    kinds = [_Kind({name: (name,) for name in hashes}, exchanged=(_LAYOUT, f"the layout words {_EXCHANGED}"))]
-    kinds += (_integer(step, each) for each in fields if each.type in (INT, UINT))
-    for found, said, changes in chain.from_iterable(kind.edits(held) for kind in kinds):
+    words = [(_LAYOUT, f"the layout words {_EXCHANGED}")]
+    layouts = _edited(held, {name: (name,) for name in hashes}, exchanged=words)
+    for found, said, changes in chain(layouts, _integers(step, held, fields)):
         yield found, said, changes, {}
 
 

@@ -6,9 +6,9 @@ A buffer is edited by what its words hold: bytes, nibbles, whole numbers or floa
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain, combinations, product
-from typing import NamedTuple
 
 import numpy as np
 
@@ -21,8 +21,10 @@ from refsim.bytediff.search.device import (
     Read,
     Told,
     first_fit,
+    kept,
     of_reals,
     placed,
+    placed_by,
     rolled,
     valued,
     words_of,
@@ -41,8 +43,6 @@ BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
 _NEAR, _EDGE, _SHORT = "input read at a neighbour", "edge of the input", "reduction too short"
 _FOREIGN = "stale or foreign buffer"
 _MISPLACED, _ZP_OF_ROWS, _SCALED = "channel constants misplaced", "zero point of rows", "scale changed"
-
-
 #: A constant, or an input with a number for each row -> what it is called if its numbers are those of other channels or
 #: rows, if they are 0, and if they are others: the first pattern that fits decides.
 _NUMBERS = (
@@ -57,44 +57,24 @@ _NUMBERS = (
 #: Inputs with a number for each row.
 _OF_ROWS = ("scale", "zp")
 _ZERO: Read = valued(lambda word: 0 * word)
-
-
-def _spread(factor: int) -> Read:
-    return placed(lambda at: factor * (at // 4) + at % 4)
-
-
-def _below(count: int) -> Read:
-    return lambda words, at, size: words[at] * (at < count)
-
-
+_AWAY = (1, -1, 4, -4)
 #: What a kernel reads for a channel: the number of another one.
 _MOVED: dict[str, Read] = {
-    **{f"of the channel {by:+d} away": rolled(by) for by in (1, -1, 4, -4)},
+    **placed_by("of the channel {:+d} away", lambda by, at: at + by, _AWAY),
     "of channel 0 for all": placed(lambda at: 0 * at),
     "of each word's first channel": placed(lambda at: at // 4 * 4),
-    **{f"of the channel {factor} * word + lane": _spread(factor) for factor in (0, 2, 3, 5, 8)},
+    **placed_by("of the channel {} * word + lane", lambda by, at: by * (at // 4) + at % 4, (0, 2, 3, 5, 8)),
 }
-
-
-def _apart(by: int) -> Read:
-    """The words of each four so far from each other: the components of a vector that is read one by one."""
-    return placed(lambda at: at + (by - 1) * (at % 4))
-
-
-def _of_four(which: int, by: int) -> Read:
-    """One word of each four at another place: a component of a vector."""
-    return placed(lambda at: at + by * (at % 4 == which))
-
-
-#: Where a kernel reads a word of an input: near its place.
+#: Where a kernel reads a word of an input: near its place. A word of each four is a component of a vector.
 _NEARBY: dict[str, Read] = {
-    **{f"read {by:+d} word away": rolled(by) for by in (1, -1, 4, -4)},
-    **{f"word {which} of each four read {by:+d} away": _of_four(which, by)
-       for which, by in product(range(4), (1, -1, 2, -2, 3, -3, 4, -4))},
+    **placed_by("read {:+d} word away", lambda by, at: at + by, _AWAY),
+    **placed_by("word {} of each four read {:+d} away", lambda which, by, at: at + by * (at % 4 == which),
+                range(4), (1, -1, 2, -2, 3, -3, 4, -4)),
 }  # fmt: skip
 
 
-class Buffer(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Buffer:
     """What a dispatch reads: its name there, the argument, and what its words hold."""
 
     step: Step
@@ -170,21 +150,19 @@ def _read(each: Buffer) -> Told:
         yield from _numbers(each)
     if not each.constant:
         yield from _shares(each)
-        yield from ((_NEAR, what, read) for what, read in _NEARBY.items())
-        for by in dict.fromkeys((0, -1, 2, 3, 4, 5, 8, *each.desc.strides_whcn)):
-            if by != 1:
-                yield _NEAR, f"read with the words of each four {by} apart", _apart(by)
+        strides = {0, -1, 2, 3, 4, 5, 8, *each.desc.strides_whcn} - {1}
+        said = "read with the words of each four {} apart"
+        apart = placed_by(said, lambda by, at: at + (by - 1) * (at % 4), sorted(strides))
+        yield from ((_NEAR, what, read) for what, read in {**_NEARBY, **apart}.items())
 
 
 def _foreign(each: Buffer, given: list[Buffer], others: Mapping[str, np.ndarray]) -> Told:
     """The words of another buffer."""
-    if each.constant:
-        for other in given:
-            if other.constant and other is not each:
-                words = words_of(each.step.call.words(other.name))
-                yield misplaced(each.name), f"read from the words of {other.name}", words
-        return
-    for name, raw in others.items():
+    for other in given:
+        if each.constant and other.constant and other is not each:
+            held = each.step.call.words(other.name)
+            yield misplaced(each.name), f"read from the words of {other.name}", words_of(held)
+    for name, raw in () if each.constant else others.items():
         if name != f"input {each.name}" and len(raw) >= 4:
             words = np.frombuffer(np.ascontiguousarray(raw).tobytes()[: len(raw) // 4 * 4], np.int32)
             yield _FOREIGN, f"held {name} when it was read", words_of(words)
@@ -299,8 +277,8 @@ def _shares(each: Buffer) -> Told:
     for half in (1 << stage for stage in range((count - 1).bit_length())):
         heard[f"by the first {half} of {count} invocations alone"] = number < half
         heard[f"without the upper half at step {half} of the reduction"] = number % (2 * half) < half
-    for what, kept in heard.items():
-        yield _SHORT, what, lambda words, at, size, kept=kept: words[at] * kept[at // at_once % count]
+    for what, which in heard.items():
+        yield _SHORT, what, kept(partial(lambda which, at: which[at // at_once % count], which))
 
 
 # --- several buffers at once --------------------------------------------------------------------------------
@@ -316,36 +294,29 @@ def _constants(step: Step, given: list[Buffer], previous: Call | None) -> Reads:
     """All numbers of a channel: of another one, missing beyond the last whole word, or those of the call before."""
     names = [each.name for each in given if each.constant]
     vectors = [name for name in names if name in PER_CHANNEL]
+    whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4 if vectors else 0
     for chosen in _each(vectors):
-        whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4
         said = f"{', '.join(chosen)} missing beyond the last whole word of channels"
-        yield _MISPLACED, said, dict.fromkeys(chosen, _below(whole))
+        yield _MISPLACED, said, dict.fromkeys(chosen, kept(lambda at: at < whole))
     for what, read in _MOVED.items() if len(vectors) > 1 else ():
         yield _MISPLACED, f"{', '.join(vectors)} {what}", dict.fromkeys(vectors, read)
     for before in () if previous is None else steps_of(previous):
-        stale = {
-            name: words_of(before.call.words(name))
-            for name in names
-            if before.call.consts.get(name) is not None
-        }
+        theirs = [name for name in names if before.call.consts.get(name) is not None]
+        stale = {name: words_of(before.call.words(name)) for name in theirs}
         for chosen in dict.fromkeys((*_each(stale), tuple(name for name in vectors if name in stale))):
-            read = {name: stale[name] for name in chosen}
-            yield "stale constant", f"{', '.join(chosen)} of the call before", read
+            reads = {name: stale[name] for name in chosen}
+            yield "stale constant", f"{', '.join(chosen)} of the call before", reads
 
 
 def _inputs(inputs: list[Buffer], arrays: Mapping[str, np.ndarray]) -> Reads:
     """Inputs that are not written, exchanged, or of another row."""
     for chosen in _each(each.name for each in inputs):
         yield _FOREIGN, f"{' and '.join(chosen)} read before it was written", dict.fromkeys(chosen, _ZERO)
-    given = [each.name for each in inputs if each.holds is BYTES and each.name in arrays]
-    for one, other in combinations(given, 2):
-        read = {one: words_of(arrays[other]), other: words_of(arrays[one])}
-        yield "operands exchanged", f"{one} and {other} exchanged", read
-    rows = {
-        e.name: (e, _unpacked(e, arrays[e.name]))
-        for e in inputs
-        if e.arg.name in _OF_ROWS and e.name in arrays
-    }
+    given = [each for each in inputs if each.name in arrays]
+    for one, other in combinations([each.name for each in given if each.holds is BYTES], 2):
+        exchanged = {one: words_of(arrays[other]), other: words_of(arrays[one])}
+        yield "operands exchanged", f"{one} and {other} exchanged", exchanged
+    rows = {each: _unpacked(each, arrays[each.name]) for each in given if each.arg.name in _OF_ROWS}
     for what, by in (("before", 1), ("behind", -1)) if len(rows) > 1 else ():
-        read = {name: _packed(each, np.roll(elements, by, -1)) for name, (each, elements) in rows.items()}
-        yield "scale of rows", f"{' and '.join(rows)} of the row {what}", read
+        moved = {each.name: _packed(each, np.roll(elements, by, -1)) for each, elements in rows.items()}
+        yield "scale of rows", f"{' and '.join(moved)} of the row {what}", moved

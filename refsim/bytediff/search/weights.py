@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import permutations
-from typing import Any
+from math import prod
 
 import numpy as np
 
 from refsim.bytediff.search.bench import Step
 from refsim.bytediff.search.device import (
     IN_WORDS,
-    Read,
     Told,
+    first,
     gathered,
     masked,
     placed,
@@ -34,6 +35,8 @@ _NIBBLES = {
     "at the low nibble of a byte twice": valued(lambda word: (word & _LOW) * 17),
     "at the high nibble of a byte twice": valued(lambda word: (word >> 4 & _LOW) * 17),
 }
+#: What makes the places of words.
+Places = Callable[[], np.ndarray]
 _AXES = ("tap row", "tap column", "input word", "output channel")
 
 
@@ -55,9 +58,10 @@ def _laid_out(own: NibbleBlocks) -> Iterator[tuple[NibbleBlocks, str]]:
             yield replace(own, low=other.low, high=other.high), f"with the rows of a block in {other.name}"
             there = dict(zip((*other.low, *other.high), (*own.low, *own.high), strict=True))
             low, high = (tuple(there[row] for row in rows) for rows in (own.low, own.high))
-            yield replace(own, low=low, high=high), f"read with the rows of a block in {other.name}"
-    first = "rows" if own.columns_first else "columns"
-    yield replace(own, columns_first=not own.columns_first), f"with blocks stored {first} first"
+            turned = replace(own, low=low, high=high)  # type: ignore[arg-type]
+            yield turned, f"read with the rows of a block in {other.name}"
+    order = "rows" if own.columns_first else "columns"
+    yield replace(own, columns_first=not own.columns_first), f"with blocks stored {order} first"
     yield replace(own, low=own.high, high=own.low), "with low and high nibbles exchanged in the words"
 
 
@@ -76,53 +80,41 @@ def weights(step: Step) -> Told:
         value = call.consts["weight"]
         assert value is not None
         depth = min(depth, -(-value[0].size // (4 * taps)))
-    if depth:
-        number = np.arange(taps * depth * inner).reshape(*kernel, depth, inner)
-        yield from ((name, what, _first(number.size, read)) for name, what, read in _of_taps(step, number))
-
-
-def _first(count: int, read: Read) -> Read:
-    """The first words as they are found otherwise, and those behind them as they are: they are no weights."""
-
-    def found(words: Any, at: Any, size: int) -> Any:
-        if count == size:
-            return read(words, at, size)
-        if isinstance(at, np.ndarray):
-            return np.where(at < count, read(words, np.where(at < count, at, 0), count), words[at])
-        return read(words, at, count) if at < count else words[at]
-
-    return found
+    number = np.arange(taps * depth * inner).reshape(*kernel, depth, inner)
+    for found, what, read in _of_taps(step, number) if depth else ():
+        yield found, what, read if number.size == size else first(number.size, read)
 
 
 def _of_taps(step: Step, number: np.ndarray) -> Told:
     """Weights, which are numbered [tap row][tap column][input word][output channel], as others or in part."""
-    yield from ((_ORDER, what, gathered(places)) for what, places in _ordered(number))
-    if step.call.op.family is Family.DEPTHWISE:
-        if number.shape[1] % 4:
-            yield _ORDER, "read as if no row of taps was padded to whole texels", gathered(_unpadded(number))
-    else:
-        yield from (
-            (_ORDER, f"texels fetched with {what}", gathered(places)) for what, places in _texels(number)
+    places = dict(_ordered(number))
+    if step.call.op.family is not Family.DEPTHWISE:
+        places["texels fetched with x and y exchanged"] = partial(_texels, number, turned=True)
+        places["texels fetched with rows as long as the texture is high"] = partial(
+            _texels, number, turned=False
         )
+    elif number.shape[1] % 4:
+        places["read as if no row of taps was padded to whole texels"] = partial(_unpadded, number)
+    yield from ((_ORDER, what, gathered(made)) for what, made in places.items())
     yield from (("reduction too short", what, masked(kept)) for what, kept in _left_out(step, number))
-    for by in (1, -1, 4, -4):
-        yield _ORDER, f"read {by:+d} words away", rolled(by)
+    yield from ((_ORDER, f"read {by:+d} words away", rolled(by)) for by in (1, -1, 4, -4))
     yield _ORDER, "read at the first word of each four", placed(lambda at: at // 4 * 4)
 
 
-def _ordered(number: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _ordered(number: np.ndarray) -> Iterator[tuple[str, Places]]:
     """(in words, the place of each word) with the dims of the weights in another order, or backwards."""
-    compact, axes = number.squeeze(), [axis for axis in range(4) if number.shape[axis] > 1]
+    axes = [axis for axis in range(4) if number.shape[axis] > 1]
+    sizes = number.squeeze().shape
     _, *others = permutations(range(len(axes)))
     for order in others:
         what = " by ".join(_AXES[axes[dim]] for dim in order)
-        yield f"stored {what}", compact.transpose(order)
-        there = np.arange(number.size).reshape([compact.shape[dim] for dim in order])
-        yield f"read {what}", there.transpose(np.argsort(order))
+        yield f"stored {what}", partial(number.reshape(sizes).transpose, order)
+        there = number.reshape([sizes[dim] for dim in order])
+        yield f"read {what}", partial(there.transpose, np.argsort(order))
     for turned in ((0, 1), (0,), (1,)):
         if any(axis in axes for axis in turned):
             what = " and ".join(f"{_AXES[axis]}s" for axis in turned)
-            yield f"read with {what} backwards", np.flip(number, turned)
+            yield f"read with {what} backwards", partial(np.flip, number, turned)
 
 
 def _unpadded(number: np.ndarray) -> np.ndarray:
@@ -132,46 +124,41 @@ def _unpadded(number: np.ndarray) -> np.ndarray:
     return stored.reshape(-1, *inner)[: rows * columns]
 
 
-def _texels(number: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+def _texels(number: np.ndarray, turned: bool) -> np.ndarray:
     """Texels of four output channels, x: four channels, tap column; y: tap row, input word."""
     rows, columns, depth, outputs = number.shape
     height, width = rows * depth, outputs // 4 * columns
     texels = number.reshape(rows, columns, depth, -1, 4).transpose(0, 2, 3, 1, 4).reshape(-1, 4)
-    for (down, right), what in (
-        ((1, width), "x and y exchanged"),
-        ((height, 1), "rows as long as the texture is high"),
-    ):
-        at = np.add.outer(down * np.arange(height), right * np.arange(width))
-        inside = (at < len(texels))[..., None]
-        found = np.where(inside, texels[at % len(texels)], -1)
-        yield what, found.reshape(rows, depth, -1, columns, 4).transpose(0, 3, 1, 2, 4)
+    down, right = (1, width) if turned else (height, 1)
+    at = np.add.outer(down * np.arange(height), right * np.arange(width))
+    found = np.where((at < len(texels))[..., None], texels[at % len(texels)], -1)
+    return found.reshape(rows, depth, -1, columns, 4).transpose(0, 3, 1, 2, 4)
 
 
 def _left_out(step: Step, number: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
     """(in words, which bits of each word count)."""
-    call, every, taken = step.call, np.s_[:], number[..., 0] // number.shape[-1]
+    call, dims = step.call, number.shape[:3]
     channels = call.descs["x"].shape[call.op.channel_dim] // getattr(call.params, "groups", 1)
     last_word = 4 if call.op.family is Family.DEPTHWISE else channels % 4 or 4
+    masks = dict[str, np.ndarray]()
     for what, at, mask in (
         ("last word of channels", np.s_[:, :, -1], 0),
         ("first word of channels", np.s_[:, :, 0], 0),
         ("last channel", np.s_[:, :, -1], (1 << 8 * (last_word - 1)) - 1),
         ("channels beyond the last whole word", np.s_[:, :, -1], 0 if last_word < 4 else -1),
-        ("last lane of each word", every, 0xFFFFFF),
+        ("last lane of each word", np.s_[:], 0xFFFFFF),
         ("last tap", np.s_[-1, -1], 0),
         ("first tap", np.s_[0, 0], 0),
         ("last row of taps", np.s_[-1], 0),
         ("last column of taps", np.s_[:, -1], 0),
         ("last word of the last tap", np.s_[-1, -1, -1], 0),
     ):
-        kept = np.full_like(number, -1)
-        kept[at] = mask
-        if mask != -1:
-            yield f"without the {what}", kept
+        masks[what] = np.full(dims, -1)
+        masks[what][at] = mask
+    taken = np.arange(prod(dims)).reshape(dims)
     for stage in (2, 4, 8, 16, 32):
         if stage <= taken.size:
-            kept = np.where(taken % stage < stage - 1, -1, 0)
-            yield (
-                f"without the last word of every stage of {stage}",
-                np.broadcast_to(kept[..., None], number.shape),
-            )
+            masks[f"last word of every stage of {stage}"] = np.where(taken % stage < stage - 1, -1, 0)
+    for what, kept in masks.items():
+        if (kept != -1).any():
+            yield f"without the {what}", np.broadcast_to(kept[..., None], number.shape)
