@@ -83,9 +83,8 @@ def loaded(words: np.ndarray, read: Read, guards: int = 0) -> np.ndarray:
 
 def of_reals(other: Callable[..., Any], *words: Any) -> Any:
     """The word of the binary32 number that a function makes of those of other words."""
-    numbers = (
-        np.asarray(np.asarray(each, np.int64) & 0xFFFFFFFF, np.uint32).view(np.float32) for each in words
-    )
+    bits = (np.asarray(word, np.int64) & 0xFFFFFFFF for word in words)
+    numbers = (np.asarray(word, np.uint32).view(np.float32) for word in bits)
     with np.errstate(all="ignore"):
         return np.asarray(other(*numbers), np.float32).view(np.int32).astype(np.int64)
 
@@ -143,14 +142,9 @@ def gathered(made: Callable[[], np.ndarray]) -> Read:
     return read
 
 
-def kept(which: Callable[[Any], Any]) -> Read:
-    """The words of some places, and 0 at others."""
-    return lambda words, at, size: words[at] * which(at)
-
-
-def masked(bits: np.ndarray) -> Read:
-    """Of each word the bits that an array has of it."""
-    return lambda words, at, size: words[at] & bits.flat[at]
+def masked(bits: Callable[[Any], Any]) -> Read:
+    """Those bits of a word that its place has: -1 has all."""
+    return lambda words, at, size: words[at] & bits(at)
 
 
 def _of_bytes(place: Callable[[Any, int], tuple[Any, Any]]) -> Read:

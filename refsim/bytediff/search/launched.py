@@ -27,7 +27,7 @@ Told = Iterator[tuple[str, str, Changes]]
 #: The names of words that are wrong together; those of one kind, by what they are called.
 Words = Sequence[str]
 Kind = Mapping[str, Words]
-#: (class, in words) of one edit, or none. Of a number also what is taken for it; {0} is what has it: {2} instead of {1}.
+#: (class, in words) of one edit, or none; of numbers also what is taken for one, where {0} has {2} instead of {1}.
 Said = Sequence[tuple[str, str]]
 Rows = Sequence[tuple[str, str, Callable[[Any], Any]]]
 

@@ -21,7 +21,7 @@ from refsim.bytediff.search.device import (
     Read,
     Told,
     first_fit,
-    kept,
+    masked,
     of_reals,
     placed,
     placed_by,
@@ -278,7 +278,7 @@ def _shares(each: Buffer) -> Told:
         heard[f"by the first {half} of {count} invocations alone"] = number < half
         heard[f"without the upper half at step {half} of the reduction"] = number % (2 * half) < half
     for what, which in heard.items():
-        yield _SHORT, what, kept(partial(lambda which, at: which[at // at_once % count], which))
+        yield _SHORT, what, masked(partial(lambda which, at: -1 * which[at // at_once % count], which))
 
 
 # --- several buffers at once --------------------------------------------------------------------------------
@@ -297,7 +297,7 @@ def _constants(step: Step, given: list[Buffer], previous: Call | None) -> Reads:
     whole = step.call.out.shape[step.call.op.channel_dim] // 4 * 4 if vectors else 0
     for chosen in _each(vectors):
         said = f"{', '.join(chosen)} missing beyond the last whole word of channels"
-        yield _MISPLACED, said, dict.fromkeys(chosen, kept(lambda at: at < whole))
+        yield _MISPLACED, said, dict.fromkeys(chosen, masked(lambda at: -1 * (at < whole)))
     for what, read in _MOVED.items() if len(vectors) > 1 else ():
         yield _MISPLACED, f"{', '.join(vectors)} {what}", dict.fromkeys(vectors, read)
     for before in () if previous is None else steps_of(previous):

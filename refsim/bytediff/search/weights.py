@@ -96,7 +96,9 @@ def _of_taps(step: Step, number: np.ndarray) -> Told:
     elif number.shape[1] % 4:
         places["read as if no row of taps was padded to whole texels"] = partial(_unpadded, number)
     yield from ((_ORDER, what, gathered(made)) for what, made in places.items())
-    yield from (("reduction too short", what, masked(kept)) for what, kept in _left_out(step, number))
+    yield from (
+        ("reduction too short", what, masked(bits.flat.__getitem__)) for what, bits in _left_out(step, number)
+    )
     yield from ((_ORDER, f"read {by:+d} words away", rolled(by)) for by in (1, -1, 4, -4))
     yield _ORDER, "read at the first word of each four", placed(lambda at: at // 4 * 4)
 
@@ -159,6 +161,6 @@ def _left_out(step: Step, number: np.ndarray) -> Iterator[tuple[str, np.ndarray]
     for stage in (2, 4, 8, 16, 32):
         if stage <= taken.size:
             masks[f"last word of every stage of {stage}"] = np.where(taken % stage < stage - 1, -1, 0)
-    for what, kept in masks.items():
-        if (kept != -1).any():
-            yield f"without the {what}", np.broadcast_to(kept[..., None], number.shape)
+    for what, bits in masks.items():
+        if (bits != -1).any():
+            yield f"without the {what}", np.broadcast_to(bits[..., None], number.shape)
