@@ -7,7 +7,7 @@ the name of a word in the kernel's own row, so that no operator is known here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, combinations, permutations, product
@@ -15,11 +15,9 @@ from typing import Any
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, first_fit, of_reals
-from refsim.core import qmath
-from refsim.core.layout import DIM_NAMES, INT8_LAYOUTS
-from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, UINT, Field, FieldType
+from refsim.core.layout import INT8_LAYOUTS
+from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, FieldType
 from refsim.core.tensor import TensorDesc
-from refsim.ops.base.epilogue import HAS_BIAS, RELU
 from refsim.ops.base.spec import Call
 
 Changes = Mapping[str, int]
@@ -33,64 +31,23 @@ Rows = Sequence[tuple[str, str, Callable[[Any], Any]]]
 
 ANOTHER_TENSORS, _LAYOUT = "another tensor's quantization", "another layout's strides"
 _TURNED, _WINDOW, _TILE = "H and W exchanged", "stride or dilation", "last tile missing"
-_UNFOLDED, _SHORT, _EPILOGUE = "zero point not folded", "reduction too short", "order of the epilogue"
+_UNFOLDED, _EPILOGUE = "zero point not folded", "order of the epilogue"
 _EXCHANGED = "{0} and {1} exchanged"
-#: Bits of flags: the class of a wrong one, and what they stand for.
-_APPLIED = ((RELU, "relu dropped or added", "relu"), (HAS_BIAS, "bias left out", "bias"))
-_CONVERT = qmath.CONVERT_MASK << qmath.CONVERT_SHIFT
-#: So many words of a sum are often taken at once.
-VECTORS = (2, 4, 8, 16)
 
 
 def _rows(found: str, others: Mapping[str, Callable[[Any], Any]]) -> Rows:
     return [(found, f"{{0}} {what}", other) for what, other in others.items()]
 
 
-def _counts(found: str) -> Rows:
-    """A count that is another one, but not 0."""
-    others: tuple[Callable[[int], int], ...] = (
-        lambda n: n - 1, lambda n: n + 1, lambda n: n // 2, lambda n: 2 * n, lambda n: 1, lambda n: 8, lambda n: 16,
-    )  # fmt: skip
-    return [(found, "{0} is {2} instead of {1}", partial(_or_itself, other)) for other in others]
-
-
-def _or_itself(other: Callable[[int], int], n: int) -> int:
-    return other(n) or n
-
-
 _ZERO_POINTS = {
     "one too large": "one off", "one too small": "one off", "negated": "sign", "doubled": "folded twice",
 }  # fmt: skip
-#: The family and the name of an integer -> what it is taken for: the first pattern that fits decides.
-_INTEGERS: tuple[tuple[str, Rows], ...] = (
-    ("FLAGS", [
-        ("tie rule", "halves rounded away from zero", lambda flags: flags | qmath.TIE_AWAY),
-        ("tie rule", "halves rounded up: floor(y + 0.5)", lambda flags: flags | qmath.TIE_UP),
-        ("truncation", "fractions cut off", lambda flags: flags | qmath.TRUNCATE),
-        ("clamp order", "clamped to [-128, 127] before the zero point, the sum wraps",
-         lambda flags: flags | qmath.CLAMP_FIRST),
-        *(("conversion out of range", f"what is out of range, as by {name}",
-           lambda flags, number=number: flags & ~_CONVERT | number << qmath.CONVERT_SHIFT)
-          for name, number in qmath.CONVERT.items()),
-        ("fused multiply-add", "a*b+c rounded once, or twice where once is meant",
-         lambda flags: flags ^ qmath.CONTRACT),
-    ]),
-    ("ZP$|ZERO", [
-        (_UNFOLDED, "{0} taken as 0", lambda zp: 0),
-        *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for what, found in _ZERO_POINTS.items()),
-        *(("unsigned lanes", "{0} of unsigned bytes", lambda zp, by=by: zp + by) for by in (128, -128)),
-    ]),
-    (" GROUP", _counts("scale of another group")),
-    (" LANES", _counts("order of float sums")),
-    ("WINDOWS (K4|IC4|K$)", _counts("words along K exchanged")),  # where they are copied
-    (" (K4|IC4|K$)", [
-        (_SHORT, "the last word of channels left out of the sum", lambda n: n - 1 or n),
-        *((_SHORT, f"words of the sum that fill no {size} left out", lambda n, size=size: n // size * size or n)
-          for size in VECTORS),
-        (_SHORT, "{0} is {2} instead of {1}", INTEGERS["one too large"]),
-    ]),
-    ("", _counts("wrong count")),
-)  # fmt: skip
+#: What a zero point is taken for.
+_INTEGERS = [
+    (_UNFOLDED, "{0} taken as 0", lambda zp: 0),
+    *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for what, found in _ZERO_POINTS.items()),
+    *(("unsigned lanes", "{0} of unsigned bytes", lambda zp, by=by: zp + by) for by in (128, -128)),
+]
 #: What a float is taken for.
 _REALS = [
     (ANOTHER_TENSORS if "inverse" in what else "scale changed", f"{{0}} {what}", partial(of_reals, other))
@@ -185,7 +142,6 @@ def _pushed(step: Step) -> Told:
     every = f"{' and '.join(pairs).lower()} exchanged"
     yield from _edited(held, {"H": rows, "W": columns}, exchanged=[(_TURNED, every)])
     yield from _together(step)
-    yield from _addresses(step)
     lower = {name.lower(): words for name, words in pairs.items()}
     yield from _edited(held, lower, (), [(_WINDOW, "{1} used as {0} as well")], [(_WINDOW, _EXCHANGED)])
     for name, (h, w) in pairs.items():
@@ -196,50 +152,13 @@ def _pushed(step: Step) -> Told:
         yield from _edited(held, parts, numbers)
     one, both = [(ANOTHER_TENSORS, "{0} taken from {1}")], [(ANOTHER_TENSORS, _EXCHANGED)]
     zero_points = {name: words for name, words in _fields(step, INT).items() if re.search("ZP$|ZERO", name)}
-    yield from _edited(held, zero_points, (), one, both)
+    yield from _edited(held, zero_points, _INTEGERS, one, both)
     alpha = {name: (name,) for name in held if name == "ALPHA"}
     yield from _edited(held, alpha, [("alpha ignored", *row[1:]) for row in _REALS if "as 1" in row[1]])
     yield from _edited(held, _fields(step, FLOAT), _REALS, one, both)
     of_tensors = [(ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}")]
     quantizations = [("operands exchanged", "the quantizations of {0} and {1} exchanged")]
     yield from _edited(held, _quantized(held), (), of_tensors, quantizations)
-    yield from _integers(step, held, step.kernel.push.fields)
-
-
-def _integers(step: Step, held: Changes, fields: Iterable[Field]) -> Told:
-    for each in fields:
-        if each.type in (INT, UINT):
-            rows = first_fit(_INTEGERS, f"{step.call.op.family.name} {each.name}")
-            yield from _edited(held, {each.name: each.names}, rows)
-        for bit, found, what in _APPLIED if each.name == "FLAGS" else ():
-            if bit in each.bits.values():
-                said = f"{what} left out" if held["FLAGS"] & bit else f"{what} applied"
-                yield found, said, {"FLAGS": held["FLAGS"] ^ bit}
-
-
-def _addresses(step: Step) -> Told:
-    """Sizes and strides of tensors."""
-    tensors, held = _fields(step, TENSOR), step.pushed
-    of = {name: "output written" if name == "OUT" else f"{name.lower()} read" for name in tensors}
-    edge = {name: _TILE if name == "OUT" else "edge of the input" for name in tensors}
-    for name, other in permutations(tensors, 2):
-        whose, own, theirs = "the output" if other == "OUT" else other.lower(), tensors[name], tensors[other]
-        for found, what, part in (
-            (_LAYOUT, "sizes and strides", slice(8)),
-            (_LAYOUT, "strides", slice(4, 8)),
-            (edge[name], "sizes", slice(4)),
-        ):
-            yield found, f"{of[name]} with the {what} of {whose}", _taken(own[part], theirs[part], held)
-    for name, words in tensors.items():
-        sizes, strides = (dict(zip(DIM_NAMES, words[part], strict=True)) for part in (slice(4), slice(4, 8)))
-        for pair in combinations(DIM_NAMES, 2):
-            found = _TURNED if set(pair) == {"H", "W"} else "C and another dim exchanged"
-            said = of[name] + " with the strides of {0} and {1} exchanged"
-            yield from _edited(held, {dim: (strides[dim],) for dim in pair}, exchanged=[(found, said)])
-        yield "batch ignored", f"{of[name]} at batch 0 alone", {strides["N"]: 0}
-        for (dim, size), by in product(sizes.items(), (-1, 1)):
-            said = f"{name} taken to have {held[size] + by} of {held[size]} along {dim}"
-            yield edge[name], said, {size: held[size] + by}
 
 
 def _together(step: Step) -> Told:
@@ -277,12 +196,7 @@ def _specialized(step: Step) -> Iterator[tuple[str, str, Changes, Changes]]:
             if own:
                 meta = dict(zip(own, TensorDesc(desc.shape, row).meta, strict=True))
                 yield _LAYOUT, f"{of} as {row}", {word: row.hashed}, meta
-            yield _LAYOUT, f"{of} with the blocks of {row}", {word: row.hashed}, {}
         yield "block transposed", f"{of} with blocks transposed", {word: _transposed(held[word])}, {}
-    words = [(_LAYOUT, f"the layout words {_EXCHANGED}")]
-    layouts = _edited(held, {name: (name,) for name in hashes}, exchanged=words)
-    for found, said, changes in chain(layouts, _integers(step, held, fields)):
-        yield found, said, changes, {}
 
 
 def _transposed(hashed: int) -> int:

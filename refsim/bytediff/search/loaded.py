@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, combinations, product
+from itertools import chain, combinations
 
 import numpy as np
 
@@ -30,18 +30,14 @@ from refsim.bytediff.search.device import (
     words_of,
 )
 from refsim.bytediff.search.weights import nibbles, weights
-from refsim.core.buffer import PackedBuffer
-from refsim.core.tensor import TensorDesc
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.spec import Call
-from refsim.ops.base.traits import Family
 
 #: (class, in words, what is found in each buffer)
 Reads = Iterator[tuple[str, str, Mapping[str, Read]]]
 BYTES, NIBBLES, WHOLE, REAL = "bytes", "nibbles", "whole numbers", "floats"
-_NEAR, _EDGE, _SHORT = "input read at a neighbour", "edge of the input", "reduction too short"
-_FOREIGN = "stale or foreign buffer"
+_NEAR, _FOREIGN = "input read at a neighbour", "stale or foreign buffer"
 _MISPLACED, _ZP_OF_ROWS, _SCALED = "channel constants misplaced", "zero point of rows", "scale changed"
 #: A constant, or an input with a number for each row -> what it is called if its numbers are those of other channels or
 #: rows, if they are 0, and if they are others: the first pattern that fits decides.
@@ -56,8 +52,9 @@ _NUMBERS = (
 )
 #: Inputs with a number for each row.
 _OF_ROWS = ("scale", "zp")
-_ZERO: Read = valued(lambda word: 0 * word)
 _AWAY = (1, -1, 4, -4)
+_NEARBY = placed_by("read {:+d} word away", lambda by, at: at + by, _AWAY)
+_ZERO: Read = valued(lambda word: 0 * word)
 #: What a kernel reads for a channel: the number of another one.
 _MOVED: dict[str, Read] = {
     **placed_by("of the channel {:+d} away", lambda by, at: at + by, _AWAY),
@@ -65,12 +62,6 @@ _MOVED: dict[str, Read] = {
     "of each word's first channel": placed(lambda at: at // 4 * 4),
     **placed_by("of the channel {} * word + lane", lambda by, at: by * (at // 4) + at % 4, (0, 2, 3, 5, 8)),
 }
-#: Where a kernel reads a word of an input: near its place. A word of each four is a component of a vector.
-_NEARBY: dict[str, Read] = {
-    **placed_by("read {:+d} word away", lambda by, at: at + by, _AWAY),
-    **placed_by("word {} of each four read {:+d} away", lambda which, by, at: at + by * (at % 4 == which),
-                range(4), (1, -1, 2, -2, 3, -3, 4, -4)),
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +83,6 @@ class Buffer:
         value = self.step.call.consts[self.arg.name]
         assert value is not None
         return value
-
-    @property
-    def desc(self) -> TensorDesc:
-        """The tensor of an input."""
-        return self.step.call.descs[self.arg.name]
 
 
 def buffers(step: Step) -> list[Buffer]:
@@ -127,7 +113,7 @@ def edits(
     for number, step in enumerate(steps):
         given = buffers(step)
         for each in given:
-            told = _read(each), _foreign(each, given, others), _changed(each, arrays.get(each.name))
+            told = _read(each), _foreign(each, given, others)
             for found, detail, read in chain(*told):
                 yield DeviceEdit(found, f"{each.name} {detail}", read={each.name: read}, only=number)
         inputs = [each for each in given if not each.constant]
@@ -149,11 +135,7 @@ def _read(each: Buffer) -> Told:
     if name in _OF_ROWS or (each.constant and name != "weight"):
         yield from _numbers(each)
     if not each.constant:
-        yield from _shares(each)
-        strides = {0, -1, 2, 3, 4, 5, 8, *each.desc.strides_whcn} - {1}
-        said = "read with the words of each four {} apart"
-        apart = placed_by(said, lambda by, at: at + (by - 1) * (at % 4), sorted(strides))
-        yield from ((_NEAR, what, read) for what, read in {**_NEARBY, **apart}.items())
+        yield from ((_NEAR, what, read) for what, read in _NEARBY.items())
 
 
 def _foreign(each: Buffer, given: list[Buffer], others: Mapping[str, np.ndarray]) -> Told:
@@ -166,55 +148,6 @@ def _foreign(each: Buffer, given: list[Buffer], others: Mapping[str, np.ndarray]
         if name != f"input {each.name}" and len(raw) >= 4:
             words = np.frombuffer(np.ascontiguousarray(raw).tobytes()[: len(raw) // 4 * 4], np.int32)
             yield _FOREIGN, f"held {name} when it was read", words_of(words)
-
-
-# --- the elements of inputs ---------------------------------------------------------------------------------
-
-
-def _unpacked(each: Buffer, words: np.ndarray) -> np.ndarray:
-    desc = each.desc
-    return PackedBuffer.from_raw(words.tobytes(), desc.shape, desc.layout, desc.dtype).unpack()
-
-
-def _packed(each: Buffer, elements: np.ndarray) -> Read:
-    desc = each.desc
-    values = np.ascontiguousarray(elements, desc.dtype)
-    return words_of(PackedBuffer.pack(values, desc.layout, dtype=desc.dtype).words)
-
-
-def _changed(each: Buffer, words: np.ndarray | None) -> Told:
-    """An input of the call with other elements."""
-    call = each.step.call
-    for found, detail, elements in () if words is None else _elements(_unpacked(each, words), call):
-        found = "range of rows" if call.op.family is Family.ROW_RANGE else found
-        yield found, detail, _packed(each, elements)
-
-
-def _elements(x: np.ndarray, call: Call) -> Iterator[tuple[str, str, np.ndarray]]:
-    """(class, in words, elements) of an input read at a neighbour, or taken to end early."""
-    zp = getattr(call.params, "in_zp", 0)
-    for axis, dim in zip(range(-1, -x.ndim - 1, -1), ("column", "row", "channel", "image"), strict=False):
-        if x.shape[axis] == 1:
-            continue
-        for by in (1, -1, *((4, -4) if dim in ("column", "channel") and x.shape[axis] > 4 else ())):
-            yield _NEAR, f"read {by:+d} {dim} away", np.roll(x, -by, axis)
-        for (which, at), fill in product((("first", 0), ("last", -1)), dict.fromkeys((zp, 0))):
-            fresh = x.copy()
-            np.moveaxis(fresh, axis, 0)[at] = fill
-            outside = "the zero point" if fill == zp else "0"
-            yield _EDGE, f"without its {which} {dim}, which is read as {outside}", fresh
-    if call.op.family is Family.LOOKUP:
-        rows = len(call.given("weight")[0])
-        yield _EDGE, "taken as the nearest row of the table", np.clip(x, 0, rows - 1)
-        yield _EDGE, "taken as a row from the table's end if they are less than 0", x + rows * (x < 0)
-    if call.op.family is Family.ROW_RANGE:
-        fresh = x.copy()
-        fresh[..., 0], fresh[..., -1] = x.min(), x.max()
-        yield "", "with the least and the greatest value of all rows in each", fresh
-    if (r := getattr(call.params, "upscale", 1)) > 1:
-        slowest = x.reshape(*x.shape[:-3], r * r, -1, *x.shape[-2:]).swapaxes(-3, -4).reshape(x.shape)
-        pixels = "with the pixels of an upscaled pixel as the slowest part of the channels"
-        yield "C and another dim exchanged", pixels, slowest
 
 
 # --- constants for each channel, inputs for each row --------------------------------------------------------
@@ -264,23 +197,6 @@ def _sums(each: Buffer) -> Told:
             yield "weight sums over the wrong dimension", f"summed over {what}", words_of(sums.reshape(-1))
 
 
-def _shares(each: Buffer) -> Told:
-    """What some of the invocations that share the sum over a single row have summed is left out of it."""
-    count, row = each.step.launch.local[2], each.desc
-    if count == 1 or row.numel != row.shape[-1]:
-        return
-    number, at_once = np.arange(count), 1 if each.holds is BYTES else 4  # words that an invocation reads
-    heard = {
-        f"without the share of invocation {part} of {count}": number != part
-        for part in {count // 2, count - 1}
-    }
-    for half in (1 << stage for stage in range((count - 1).bit_length())):
-        heard[f"by the first {half} of {count} invocations alone"] = number < half
-        heard[f"without the upper half at step {half} of the reduction"] = number % (2 * half) < half
-    for what, which in heard.items():
-        yield _SHORT, what, masked(partial(lambda which, at: -1 * which[at // at_once % count], which))
-
-
 # --- several buffers at once --------------------------------------------------------------------------------
 
 
@@ -309,14 +225,10 @@ def _constants(step: Step, given: list[Buffer], previous: Call | None) -> Reads:
 
 
 def _inputs(inputs: list[Buffer], arrays: Mapping[str, np.ndarray]) -> Reads:
-    """Inputs that are not written, exchanged, or of another row."""
+    """Inputs that are not written yet, or exchanged."""
     for chosen in _each(each.name for each in inputs):
         yield _FOREIGN, f"{' and '.join(chosen)} read before it was written", dict.fromkeys(chosen, _ZERO)
-    given = [each for each in inputs if each.name in arrays]
-    for one, other in combinations([each.name for each in given if each.holds is BYTES], 2):
+    given = [each.name for each in inputs if each.name in arrays and each.holds is BYTES]
+    for one, other in combinations(given, 2):
         exchanged = {one: words_of(arrays[other]), other: words_of(arrays[one])}
         yield "operands exchanged", f"{one} and {other} exchanged", exchanged
-    rows = {each: _unpacked(each, arrays[each.name]) for each in given if each.arg.name in _OF_ROWS}
-    for what, by in (("before", 1), ("behind", -1)) if len(rows) > 1 else ():
-        moved = {each.name: _packed(each, np.roll(elements, by, -1)) for each, elements in rows.items()}
-        yield "scale of rows", f"{' and '.join(moved)} of the row {what}", moved

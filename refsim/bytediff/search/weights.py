@@ -1,4 +1,4 @@
-"""Edits of the weights that a kernel reads: nibbles, taps and channels in another order, or left out."""
+"""Edits of the weights that a kernel reads: nibbles, taps and channels in another order."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
-from math import prod
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from refsim.bytediff.search.device import (
     Told,
     first,
     gathered,
-    masked,
     placed,
     rolled,
     valued,
@@ -86,19 +84,11 @@ def weights(step: Step) -> Told:
 
 
 def _of_taps(step: Step, number: np.ndarray) -> Told:
-    """Weights, which are numbered [tap row][tap column][input word][output channel], as others or in part."""
+    """Weights, which are numbered [tap row][tap column][input word][output channel], as others."""
     places = dict(_ordered(number))
-    if step.call.op.family is not Family.DEPTHWISE:
-        places["texels fetched with x and y exchanged"] = partial(_texels, number, turned=True)
-        places["texels fetched with rows as long as the texture is high"] = partial(
-            _texels, number, turned=False
-        )
-    elif number.shape[1] % 4:
+    if step.call.op.family is Family.DEPTHWISE and number.shape[1] % 4:
         places["read as if no row of taps was padded to whole texels"] = partial(_unpadded, number)
     yield from ((_ORDER, what, gathered(made)) for what, made in places.items())
-    yield from (
-        ("reduction too short", what, masked(bits.flat.__getitem__)) for what, bits in _left_out(step, number)
-    )
     yield from ((_ORDER, f"read {by:+d} words away", rolled(by)) for by in (1, -1, 4, -4))
     yield _ORDER, "read at the first word of each four", placed(lambda at: at // 4 * 4)
 
@@ -124,43 +114,3 @@ def _unpadded(number: np.ndarray) -> np.ndarray:
     rows, columns, *inner = number.shape
     stored = np.pad(number, [(0, 0), (0, -columns % 4), (0, 0), (0, 0)], constant_values=-1)
     return stored.reshape(-1, *inner)[: rows * columns]
-
-
-def _texels(number: np.ndarray, turned: bool) -> np.ndarray:
-    """Texels of four output channels, x: four channels, tap column; y: tap row, input word."""
-    rows, columns, depth, outputs = number.shape
-    height, width = rows * depth, outputs // 4 * columns
-    texels = number.reshape(rows, columns, depth, -1, 4).transpose(0, 2, 3, 1, 4).reshape(-1, 4)
-    down, right = (1, width) if turned else (height, 1)
-    at = np.add.outer(down * np.arange(height), right * np.arange(width))
-    found = np.where((at < len(texels))[..., None], texels[at % len(texels)], -1)
-    return found.reshape(rows, depth, -1, columns, 4).transpose(0, 3, 1, 2, 4)
-
-
-def _left_out(step: Step, number: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    """(in words, which bits of each word count)."""
-    call, dims = step.call, number.shape[:3]
-    channels = call.descs["x"].shape[call.op.channel_dim] // getattr(call.params, "groups", 1)
-    last_word = 4 if call.op.family is Family.DEPTHWISE else channels % 4 or 4
-    masks = dict[str, np.ndarray]()
-    for what, at, mask in (
-        ("last word of channels", np.s_[:, :, -1], 0),
-        ("first word of channels", np.s_[:, :, 0], 0),
-        ("last channel", np.s_[:, :, -1], (1 << 8 * (last_word - 1)) - 1),
-        ("channels beyond the last whole word", np.s_[:, :, -1], 0 if last_word < 4 else -1),
-        ("last lane of each word", np.s_[:], 0xFFFFFF),
-        ("last tap", np.s_[-1, -1], 0),
-        ("first tap", np.s_[0, 0], 0),
-        ("last row of taps", np.s_[-1], 0),
-        ("last column of taps", np.s_[:, -1], 0),
-        ("last word of the last tap", np.s_[-1, -1, -1], 0),
-    ):
-        masks[what] = np.full(dims, -1)
-        masks[what][at] = mask
-    taken = np.arange(prod(dims)).reshape(dims)
-    for stage in (2, 4, 8, 16, 32):
-        if stage <= taken.size:
-            masks[f"last word of every stage of {stage}"] = np.where(taken % stage < stage - 1, -1, 0)
-    for what, bits in masks.items():
-        if (bits != -1).any():
-            yield f"without the {what}", np.broadcast_to(bits[..., None], number.shape)
