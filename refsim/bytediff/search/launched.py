@@ -32,6 +32,8 @@ Rows = Sequence[tuple[str, str, Callable[[Any], Any]]]
 ANOTHER_TENSORS, _LAYOUT = "another tensor's quantization", "another layout's strides"
 _TURNED, _WINDOW, _TILE = "H and W exchanged", "stride or dilation", "last tile missing"
 _UNFOLDED, _EPILOGUE = "zero point not folded", "order of the epilogue"
+#: How many lanes may share a float sum.
+_LANES = (1, 2, 4, 8, 16, 32, 64)
 _EXCHANGED = "{0} and {1} exchanged"
 
 
@@ -102,12 +104,12 @@ def _in(steps: list[Step], number: int) -> str:
 
 
 def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceEdit]:
-    """An edit of all dispatches that have the words, if these are the same and of no tensor; else of one."""
+    """An edit of all dispatches that have the words, if these are the same there; else of one."""
     right = {word: steps[number].pushed[word] for word in edit.push}
     sharing = [at for at, step in enumerate(steps) if right.keys() <= step.pushed.keys()]
     differ = any(not right.items() <= steps[at].pushed.items() for at in sharing)
     alone = replace(edit, detail=edit.detail + _in(steps, number))
-    if len(sharing) == 1 or differ or not edit.push.keys().isdisjoint(_sizes(steps[number])):
+    if len(sharing) == 1 or differ:
         yield alone
     else:
         if sharing[0] == number:
@@ -197,6 +199,9 @@ def _specialized(step: Step) -> Iterator[tuple[str, str, Changes, Changes]]:
                 meta = dict(zip(own, TensorDesc(desc.shape, row).meta, strict=True))
                 yield _LAYOUT, f"{of} as {row}", {word: row.hashed}, meta
         yield "block transposed", f"{of} with blocks transposed", {word: _transposed(held[word])}, {}
+    for other in _LANES if "LANES" in held else ():
+        said = f"LANES is {other} instead of {held['LANES']}"
+        yield "order of float sums", said, {"LANES": other}, {}
 
 
 def _transposed(hashed: int) -> int:

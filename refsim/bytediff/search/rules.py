@@ -26,6 +26,10 @@ order, float, with a_scale: _t * (_d := _f(_q - _z) * b_scale) -> _f(_q) * _t * 
 
 operand: _a + _b ; _a * _b ; _a & _b ; _a | _b -> _a ; _b
 operand: _a - _b ; _a // _b ; _a % _b ; _a / _b -> _a
+joined, whole: ((_k * _x + _a) * _y + _b) * _z + _c -> \
+    ((_k * _x + _a) * _z + _c) * _y + _b ; ((_k * _y + _b) * _x + _a) * _z + _c ; \
+    ((_k * _y + _b) * _z + _c) * _x + _a ; ((_k * _z + _c) * _x + _a) * _y + _b ; \
+    ((_k * _z + _c) * _y + _b) * _x + _a
 operands exchanged: _a - _b -> _b - _a
 operands exchanged: _a // _b -> _b // _a
 operands exchanged: _a % _b -> _b % _a
@@ -44,6 +48,7 @@ relu, with acc: acc -> max(acc, 0)
 relu, with t: t -> max(t, 0)
 index: _a[_i] -> _a[_i + 1] ; _a[_i - 1]
 total, whole: acc[_i] -> edit_saturated16(_) ; edit_wrapped16(_) ; edit_half_sum(_)
+compare: _a < _b -> _a < _b - 1
 condition: _a if _c else _b -> _b if _c else _a
 condition, as test: _a -> True ; False ; not _a
 sign, as grown: _a -> -_a

@@ -53,7 +53,7 @@ LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
 MOST_EVERY, MOST_CONFIRMED = 400, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
-    "total", "short", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
+    "total", "short", "joined", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
     "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "repeated", "loop", "index", "arguments exchanged",
     "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
     "carry", "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",

@@ -65,6 +65,7 @@ class Place:
 
 #: (kinds of edits, pattern of the function, pattern of the names that it touches, class): the first that fits decides.
 _CLASSES: tuple[tuple[str, str, str, str], ...] = (
+    ("joined", "", "", "one coordinate for another"),
     ("unsigned", "", "", "unsigned lanes"),
     ("relu bound", "", "", "relu bound"),
     ("subtracted", "", "", "zero point not folded"),
@@ -82,7 +83,6 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("repeated", "", "", "lanes exchanged"),
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
-    ("arguments", "", r"\b\w+_hash \w+_hash\b", "another layout's strides"),
     ("values arguments", "", r"\b[iok]?h, [iok]?w\b", "H and W exchanged"),
     ("operand", "dot4|add_lanes", "", "reduction too short"),
     ("name", "dot4", r"^[ab]\b", "products miscounted"),
@@ -122,7 +122,6 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("", "", r"\w*scales?|\w*SCALE|inv|INV|(?<!\+ )\bstep\b|factor", "scale changed"),
     ("", "splat", "", "border padded with 0"),
     ("", "lane|insert|dot4", "", "lanes exchanged"),
-    ("values", "", r"\ba[0-3]\b", "lanes exchanged"),
     ("values", "", r"\b[iko]?h\b.*\b[iko]?w\b", "H and W exchanged"),
     ("", "index|block|coord|_idx|inner|outer|_along|inside|intra|tile_word|word_number|position_place", "", "address"),
     ("", "", r"weight|all_o", "weights read at another stride"),
