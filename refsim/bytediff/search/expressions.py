@@ -39,10 +39,9 @@ _SWAPPED: dict[type[ast.operator], tuple[type[ast.operator], ...]] = {
     ast.Mod: (ast.FloorDiv,), ast.LShift: (ast.RShift,), ast.RShift: (ast.LShift,), ast.BitAnd: (ast.BitOr,),
     ast.BitOr: (ast.BitAnd, ast.BitXor), ast.BitXor: (ast.BitOr,), ast.Div: (ast.Mult,),
 }  # fmt: skip
-#: How strongly operators bind: what replaces one in a text may bind otherwise than what is beside it.
-_BINDS: dict[type[ast.operator], int] = {
-    ast.BitOr: 0, ast.BitXor: 1, ast.BitAnd: 2, ast.LShift: 3, ast.RShift: 3, ast.Add: 4, ast.Sub: 4, ast.Mult: 5,
-    ast.FloorDiv: 5, ast.Mod: 5, ast.Div: 5,
+_SIGNS = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "//", ast.Mod: "%", ast.LShift: "<<", ast.RShift: ">>",
+    ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Div: "/", ast.Pow: "**",
 }  # fmt: skip
 _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
@@ -78,29 +77,19 @@ def operators(site: KernelSite) -> Iterator[Alternative]:
 
 
 def regrouped(site: KernelSite) -> Iterator[Alternative]:
-    """``a * b * c`` written as ``a + b * c``: another operator that binds otherwise, with no parentheses around it.
-
-    Or the parentheses of ``(a - b) * c`` left out, or put there.
-    """
+    """An operator that is replaced in the text, or parentheses left out of it: what binds is then another one."""
     node: ast.BinOp = site.node
-    first, second, op = node.left, node.right, node.op
-    if isinstance(second, ast.BinOp) and _binds(second.op) < _binds(op):
-        made = ast.BinOp(ast.BinOp(first, op, second.left), second.op, second.right)
-        yield Alternative(made, "parentheses", 2)
-    if not isinstance(first, ast.BinOp):
-        return
-    a, inner, b = first.left, first.op, first.right
-    if _binds(first.op) < _binds(op):
-        yield Alternative(ast.BinOp(a, inner, ast.BinOp(b, op, second)), "parentheses", 2)
-        return
-    if isinstance(op, ast.Add | ast.Sub) and isinstance(inner, ast.Mult):
-        yield Alternative(times(ast.BinOp(a, op, second), b), "parentheses", 2)
-    for other in _SWAPPED.get(type(inner), ()):
-        if _BINDS[other] < _binds(op):
-            yield Alternative(ast.BinOp(a, other(), ast.BinOp(b, op, node.right)), "operator")
-    for other in _SWAPPED.get(type(op), ()):
-        if _BINDS[other] > _binds(inner):
-            yield Alternative(ast.BinOp(a, inner, ast.BinOp(b, other(), node.right)), "operator")
+    outer, right = type(node.op), ast.unparse(node.right)
+    texts = [("parentheses", outer, ast.unparse(node.left))]
+    texts += [("operator", other, ast.unparse(node.left)) for other in _SWAPPED.get(outer, ())]
+    if isinstance(node.left, ast.BinOp):
+        a, b = ast.unparse(node.left.left), ast.unparse(node.left.right)
+        inner = _SWAPPED.get(type(node.left.op), ())
+        texts += [("operator", outer, f"{a} {_SIGNS[other]} {b}") for other in inner]
+    for kind, op, left in texts:
+        made = ast.parse(f"{left} {_SIGNS[op]} {right}", mode="eval").body
+        if isinstance(made, ast.BinOp) and type(made.op) is not op:
+            yield Alternative(made, kind, 2 if kind == "parentheses" else 3)
 
 
 def names_exchanged(site: KernelSite) -> Iterator[Alternative]:
@@ -114,10 +103,6 @@ def names_exchanged(site: KernelSite) -> Iterator[Alternative]:
 
 def _variables(node: ast.expr) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
-
-
-def _binds(op: ast.operator) -> int:
-    return _BINDS.get(type(op), 6)
 
 
 def compare(site: KernelSite) -> Iterator[Alternative]:

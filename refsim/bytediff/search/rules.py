@@ -30,6 +30,8 @@ joined, whole: ((_k * _x + _a) * _y + _b) * _z + _c -> \
     ((_k * _x + _a) * _z + _c) * _y + _b ; ((_k * _y + _b) * _x + _a) * _z + _c ; \
     ((_k * _y + _b) * _z + _c) * _x + _a ; ((_k * _z + _c) * _x + _a) * _y + _b ; \
     ((_k * _z + _c) * _y + _b) * _x + _a
+parentheses, whole: _a * _b + _c -> (_a + _c) * _b
+parentheses, whole: _a * _b - _c -> (_a - _c) * _b
 operands exchanged: _a - _b -> _b - _a
 operands exchanged: _a // _b -> _b // _a
 operands exchanged: _a % _b -> _b % _a
