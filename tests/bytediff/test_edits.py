@@ -35,7 +35,7 @@ from refsim.ops.base.registry import OPS, kernel_of
 
 @pytest.mark.few(4)
 @pytest.mark.search(10)
-@pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.words}" for edit in EDITS])
+@pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.what}" for edit in EDITS])
 def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:
     bound, wrong = edit.shown()
     report = diff(bound.call.expected(bound.inputs), wrong, call=bound)
@@ -74,7 +74,7 @@ def test_the_kernels_without_an_edit_are_right() -> None:
 @pytest.mark.search(10)
 def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the next one needs no search, and is told by the same edit."""
-    edit = next(edit for edit in EDITS if edit.op == "q8ta_conv2d_dw" and "iw" in edit.words)
+    edit = next(edit for edit in EDITS if edit.op == "q8ta_conv2d_dw" and "iw" in edit.what)
     calls = (bind(OPS[edit.op].sample(Rng(seed))) for seed in range(40))
     rows = (
         (bound, bound.call.expected(bound.inputs), edit.wrong(bound))

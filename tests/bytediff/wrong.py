@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,15 +16,12 @@ import numpy as np
 
 from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
 from refsim.core.buffer import PackedBuffer
-from refsim.core.launch import Launch, Triple
 from refsim.core.rng import Rng
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS, kernel_of
 
 #: Of a case, so that plain Python takes no second; so many cases are tried until one shows enough.
 MOST_ELEMENTS, CASES, ENOUGH = 500, 60, 24
-Held, Arrays = Mapping[str, int], Mapping[str, np.ndarray]
-Read = Callable[[np.ndarray, Arrays], np.ndarray]
 
 #: Words for one and the same edit, of which a diff says either.
 ALIKE = {
@@ -49,30 +47,34 @@ class Line:
 
 @dataclass(frozen=True)
 class Edit:
-    """A bug: the ``cause`` that a diff must name first, and the edit, in one of four ways.
+    """A bug: the ``cause`` that a diff must name first, and the edit: of a line, or of what a kernel is given.
 
-    ``push``: other push words, made of those that the kernel is launched with. ``read``: other words of a buffer.
-    ``reached``: another grid. ``what`` says it in words where no line does.
+    ``given``: push words, buffers that it reads, or ``reached``, the grid; each with an expression of the right ones.
+    ``what`` says in words what is wrong. ``of_host``: the line launches the kernel, or lays out its constants.
     """
 
     cause: str
     op: str
+    what: str
     line: Line | None = None
-    push: Mapping[str, Callable[[Held], int]] = field(default_factory=dict)
-    read: Mapping[str, Read] = field(default_factory=dict)
-    reached: Callable[[Launch], Triple] | None = None
-    what: str = ""
-    #: The line is one of the host: what launches the kernel, or what lays out its constants.
+    given: Mapping[str, str] = field(default_factory=dict)
     of_host: bool = False
+
+    @classmethod
+    def of(cls, row: str) -> Edit:
+        """The edit that a row of seeded.txt tells."""
+        cause, op, place, change = row.split(" | ", 3)
+        right, arrow, wrong = change.partition(" => ")
+        if not arrow:
+            return cls(cause, op, place, given=dict(one.split(" = ", 1) for one in change.split("; ")))
+        module, _, function = place.removeprefix("host ").rpartition(".")
+        line = Line(import_module(f"refsim.{module or f'ops.{op}'}"), function, right, wrong)
+        return cls(cause, op, str(line), line, of_host=place.startswith("host "))
 
     @property
     def names(self) -> tuple[str, ...]:
         """The cause, in all words for it."""
         return (self.cause, ALIKE[self.cause]) if self.cause in ALIKE else (self.cause,)
-
-    @property
-    def words(self) -> str:
-        return str(self.line) if self.line is not None else self.what
 
     def wrong(self, bound: BoundCase) -> PackedBuffer:
         """The output of a call, by kernels with the edit; as plain Python."""
@@ -82,13 +84,14 @@ class Edit:
         for step in bench.steps:
             if self.of_host:
                 held |= self._prepared(step)
-            inputs = [ReadWords.of(self._read(name, held)) for name in step.inputs]
+            inputs = [ReadWords.of(self._given(name, held[name], held)) for name in step.inputs]
             held[step.output] = self._step(step, inputs)
         found.words[:] = held[bench.steps[-1].output][: found.words.size]
         return found
 
-    def _read(self, name: str, held: Arrays) -> np.ndarray:
-        return self.read[name](held[name], held) if name in self.read else held[name]
+    def _given(self, name: str, right: Any, known: Mapping[str, Any]) -> Any:
+        """What a kernel is given by this name instead of what is right."""
+        return eval(self.given[name], {"np": np, **known}) if name in self.given else right
 
     def _prepared(self, step: Step) -> dict[str, np.ndarray]:
         """Launch a step as the wrong host does; the constants that it lays out."""
@@ -107,15 +110,15 @@ class Edit:
         edited = self.line is not None and not self.of_host
         run = _edited(kernel.run.py_func, self.line) if edited else kernel.run.py_func
         push = dict(zip(kernel.push.names, step.push, strict=True))
-        push |= {name: value(push) for name, value in self.push.items() if name in push}
-        x, y, z = step.launch.reached if self.reached is None else self.reached(step.launch)
+        words = [self._given(name, word, push) for name, word in push.items()]
+        x, y, z = self._given("reached", step.launch.reached, {"launch": step.launch})
         with np.errstate(all="ignore"):
-            run((z, y, x), step.spec, tuple(push.values()), *inputs, out)
-        words = np.zeros(out.size, np.int64)
+            run((z, y, x), step.spec, tuple(words), *inputs, out)
+        written = np.zeros(out.size, np.int64)
         for at, value in out.items():
             if at < out.size:
-                words[at] = int(value) & 0xFFFFFFFF
-        return words.astype(np.uint32).view(np.int32)
+                written[at] = int(value) & 0xFFFFFFFF
+        return written.astype(np.uint32).view(np.int32)
 
     def shown(self) -> tuple[BoundCase, PackedBuffer]:
         """The first case of the operator that shows enough, and the wrong output."""
@@ -171,29 +174,3 @@ def _edited(function: Any, line: Line) -> Any:
         return made[function]
 
     return again(function)
-
-
-def line(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
-    return Edit(cause, op, Line(module, function, right, wrong))
-
-
-def kernel(cause: str, module: Any, right: str, wrong: str, op: str = "") -> Edit:
-    """An edit of an operator's own kernel."""
-    return line(cause, op or module.__name__.rpartition(".")[2], module, "kernel", right, wrong)
-
-
-def hosted(cause: str, op: str, module: Any, function: str, right: str, wrong: str) -> Edit:
-    """An edit of a function of the host."""
-    return Edit(cause, op, Line(module, function, right, wrong), of_host=True)
-
-
-def pushed(cause: str, op: str, what: str, **push: Callable[[Held], int]) -> Edit:
-    return Edit(cause, op, push=push, what=what)
-
-
-def words(cause: str, op: str, what: str, **read: Read) -> Edit:
-    return Edit(cause, op, read=read, what=what)
-
-
-def grid(cause: str, op: str, what: str, reached: Callable[[Launch], Triple]) -> Edit:
-    return Edit(cause, op, reached=reached, what=what)
