@@ -4,83 +4,69 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import re
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from seeded import EDITS
-from wrong import Edit, Line
+from wrong import Edit, Line, bench_of, predicted_by
 
 from refsim.bytediff import Cause, diff, search
 from refsim.bytediff.search import run
-from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import DeviceEdit
 from refsim.bytediff.search.schema import schema_of
-from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.words import text_of
 from refsim.core.buffer import GUARD_WORDS
 from refsim.core.errors import ParameterError
 from refsim.core.rng import Rng
-from refsim.exec import emulated
+from refsim.exec.emulated import EmulatedExecutor
 from refsim.golden.rules import case
-from refsim.ops.base.binding import bind
+from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.registry import OPS, kernel_of
+
+pytestmark = pytest.mark.search(10)
+RELU = next(edit for edit in EDITS if edit.op == "q8ta_relu")
 
 
 @pytest.mark.few(4)
-@pytest.mark.search(10)
 @pytest.mark.parametrize("edit", EDITS, ids=[f"{edit.op}: {edit.what}" for edit in EDITS])
 def test_the_class_and_the_place_of_an_edit_are_named_first(edit: Edit) -> None:
     bound, wrong = edit.shown()
     report = diff(bound.call.expected(bound.inputs), wrong, call=bound)
     first = report.causes[0]
     assert first.name in edit.names and first.exact, str(report)
-    if edit.line is not None and first.place is not None:
-        assert any(_within(edit.line, at) for at in _places(first)), str(report)
+    assert edit.line is None or first.place is None or _is_named(edit.line, first), str(report)
 
 
-def _places(cause: Cause) -> list[tuple[str, int]]:
-    """(file, line) of a cause, and of the edits with the same bytes."""
-    assert cause.place is not None
-    texts = [
-        text.rpartition("(")[2].rstrip(")") for text in (cause.place.called, *cause.place.others) if text
-    ]
-    parts = [text.rpartition(":") for text in texts]
-    return [(cause.place.file, cause.place.line), *((file, int(line)) for file, _, line in parts)]
-
-
-def _within(line: Line, place: tuple[str, int]) -> bool:
-    """Whether a place is in the edited function."""
-    function: Any = getattr(line.module, line.function)
+def _is_named(line: Line, cause: Cause) -> bool:
+    """Whether the place of a cause, or of an edit with the same bytes, is in the edited function."""
+    function, place = getattr(line.module, line.function), cause.place
+    assert place is not None
     lines, first = inspect.getsourcelines(getattr(function, "py_func", function))
     file = f"{line.module.__name__.rpartition('.')[2]}.py"
-    return place[0].endswith(file) and first <= place[1] < first + len(lines)
+    told = re.findall(r"([\w/.]+):(\d+)\b", " ".join((str(place), place.called, *place.others)))
+    return any(path.endswith(file) and first <= int(at) < first + len(lines) for path, at in told)
 
 
 def test_the_kernels_without_an_edit_are_right() -> None:
     for shown in {edit.op: edit for edit in EDITS}.values():
-        right = Edit("", shown.op)
         bound, _ = shown.shown()
-        assert np.array_equal(right.wrong(bound).raw, bound.call.expected(bound.inputs).raw), shown.op
+        right = Edit("", shown.op, "").wrong(bound)
+        assert np.array_equal(right.raw, bound.call.expected(bound.inputs).raw), shown.op
 
 
 @pytest.mark.long
-@pytest.mark.search(10)
 def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     """So the next one needs no search, and is told by the same edit."""
     edit = next(edit for edit in EDITS if edit.op == "q8ta_conv2d_dw" and "iw" in edit.what)
     calls = (bind(OPS[edit.op].sample(Rng(seed))) for seed in range(40))
-    rows = (
-        (bound, bound.call.expected(bound.inputs), edit.wrong(bound))
-        for bound in calls
-        if bound.call.out.numel < 999
-    )
+    rows = ((b, b.call.expected(b.inputs), edit.wrong(b)) for b in calls if b.call.out.numel < 999)
     wrong = (row for row in rows if np.count_nonzero(row[1].raw != row[2].raw) >= 16)
     (bound, expected, actual), (other, right, given) = islice(wrong, 2)
     found = diff(expected, actual, call=bound)
@@ -97,49 +83,40 @@ CLAMP = "clamp(whole + zp, QMIN, QMAX)"
 CARRY = "bytes that carry over in word | (np.int64(q) & 255) << 8 * k"
 
 
-@pytest.mark.search(10)
 @pytest.mark.parametrize(
-    ("number", "first", "second", "cause"),
+    ("number", "edits", "cause"),
     [
-        (10, "A_SCALE for B_SCALE", f"clamp(whole + zp, 0, 255) for {CLAMP}", "another tensor's quantization"),
-        (48, "True for flags & CLAMP_FIRST", CARRY, "clamp order"),
+        (
+            10,
+            ("A_SCALE for B_SCALE", f"clamp(whole + zp, 0, 255) for {CLAMP}"),
+            "another tensor's quantization",
+        ),
+        (48, ("True for flags & CLAMP_FIRST", CARRY), "clamp order"),
     ],
-)  # fmt: skip
-def test_two_edits_at_once_are_told_together(number: int, first: str, second: str, cause: str) -> None:
+)
+def test_two_edits_at_once_are_told_together(number: int, edits: tuple[str, str], cause: str) -> None:
     """Where one of them gives some of the bytes, and none gives all."""
     bound = bind(case("q8ta_add", number))
-    bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
-    one, other = (
-        next(row for row in bench.steps[0].schema.edits if text_of(row) == text) for text in (first, second)
-    )
-    right = bound.call.expected(bound.inputs)
-    rows = (Candidate(0, one), Candidate(0, other), Candidate(0, one, also=other))
-    *single, both = (predicted(bench, row, (0,), right.words, 1 << 30) for row in rows)
-    assert both is not None and not np.array_equal(both, right.words)
-    assert not np.array_equal(both, single[0])
+    bench, right = bench_of(bound), bound.call.expected(bound.inputs)
+    one, other = (next(row for row in bench.steps[0].schema.edits if text_of(row) == text) for text in edits)
+    single, both = (predicted_by(bench, Candidate(0, one, also=also), right) for also in (None, other))
+    assert both is not None and not np.array_equal(both, right.words) and not np.array_equal(both, single)
     report = diff(right, both.view(np.int8), call=bound)
-    found = [found for found in report.causes if found.exact and search.AND in found.detail]
-    assert cause in [each.name for each in found], str(report)
+    together = [found.name for found in report.causes if found.exact and search.AND in found.detail]
+    assert cause in together, str(report)
 
 
-@pytest.mark.search(10)
 def test_a_grid_for_another_tile_than_the_shader_has_is_told_by_its_line() -> None:
     bound = bind(case("embedding_q4gsw", 264))
-    bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+    bench, right = bench_of(bound), bound.call.expected(bound.inputs)
     launch = bench.steps[0].launch
-    grid = replace(launch, tile=(5, 1, 1), grid=(0, 0, 0)).grid
-    x, y, z = replace(launch, grid=grid).reached
-    right = bound.call.expected(bound.inputs)
-    device = DeviceEdit("", "", reached=(z, y, x))
-    actual = predicted(bench, Candidate(0, device=device), (0,), right.words, 1 << 30)
+    x, y, z = replace(launch, grid=replace(launch, tile=(5, 1, 1), grid=(0, 0, 0)).grid).reached
+    actual = predicted_by(bench, Candidate(0, device=DeviceEdit("", "", reached=(z, y, x))), right)
     assert actual is not None and not np.array_equal(actual, right.words)
-    (first, *_) = diff(right, actual.view(np.uint8), call=bound).causes
-    assert first.place is not None and (first.place.function, first.place.edit) == ("launch", "5 for 4"), (
-        first
-    )
+    place = diff(right, actual.view(np.uint8), call=bound).causes[0].place
+    assert place is not None and (place.function, place.edit) == ("launch", "5 for 4")
 
 
-@pytest.mark.search(10)
 @pytest.mark.parametrize("guards", [pytest.param(0, marks=pytest.mark.long), GUARD_WORDS])
 def test_a_read_outside_of_a_buffer_is_explained_by_what_lies_there(
     monkeypatch: pytest.MonkeyPatch, guards: int
@@ -148,18 +125,22 @@ def test_a_read_outside_of_a_buffer_is_explained_by_what_lies_there(
     name = "q8ta_conv2d_dw"
     right, schema = kernel_of(name), schema_of(name)
     (edit,) = (row for row in schema.edits if text_of(row) == "push[OUT + C] without // 4")
-    monkeypatch.setattr(emulated, "kernel_of", lambda _: replace(right, run=schema.built(edit)))
-    bound = bind(case(name, 1174))
-    actual = emulated.EmulatedExecutor().run_call(bound.call, bound.inputs)
-    report = diff(bound.call.expected(bound.inputs), actual, call=bound, guards=guards)
-    found = [row for row in report.causes if row.exact and row.place and row.place.line == edit.line]
-    assert len(found) == bool(guards), str(report)
+    monkeypatch.setattr("refsim.exec.emulated.kernel_of", lambda _: replace(right, run=schema.built(edit)))
+    causes = _explained(bind(case(name, 1174)), guards)
+    assert any(cause.exact and cause.place and cause.place.line == edit.line for cause in causes) == bool(
+        guards
+    )
+
+
+def _explained(bound: BoundCase, guards: int) -> tuple[Cause, ...]:
+    """The causes of what the emulated kernels write."""
+    actual = EmulatedExecutor().run_call(bound.call, bound.inputs)
+    return diff(bound.call.expected(bound.inputs), actual, call=bound, guards=guards).causes
 
 
 def test_threads_search_one_after_the_other() -> None:
     """Copies of a kernel hold the edit that is tried."""
-    edit = next(edit for edit in EDITS if edit.op == "q8ta_relu")
-    bound, actual = edit.shown()
+    bound, actual = RELU.shown()
 
     def told(_: int) -> tuple[Cause, ...]:
         return diff(bound.call.expected(bound.inputs), actual, call=bound, search=1).causes
@@ -168,28 +149,26 @@ def test_threads_search_one_after_the_other() -> None:
         assert set(pool.map(told, range(4))) == {told(0)}
 
 
-@pytest.mark.parametrize(
-    ("variable", "places"), [("0", None), ("", 0)], ids=["the environment", "places of the kernel"]
-)
-def test_a_search_ends(variable: str, places: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    edit = next(edit for edit in EDITS if edit.op == "q8ta_relu")
-    bound, actual = edit.shown()
-    expected = bound.call.expected(bound.inputs)
-    assert any(cause.place for cause in diff(expected, actual, call=bound).causes)
-    monkeypatch.setenv(search.VARIABLE, variable)
-    if places is not None:
-        monkeypatch.setattr(run, "PLACES_PER_SECOND", places)
-    assert not any(cause.place for cause in diff(expected, actual, call=bound).causes)
+@pytest.mark.parametrize("name", ["REFSIM_SEARCH", "PLACES_PER_SECOND"])
+def test_a_search_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the environment, or with the places of the kernel."""
+    bound, actual = RELU.shown()
+    for ends in (False, True):
+        if ends and name == search.VARIABLE:
+            monkeypatch.setenv(name, "0")
+        elif ends:
+            monkeypatch.setattr(run, name, 0)
+        causes = diff(bound.call.expected(bound.inputs), actual, call=bound).causes
+        assert any(cause.place for cause in causes) != ends
 
 
-def test_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    for text in ("soon", "-1", "nan"):
-        monkeypatch.setenv(search.VARIABLE, text)
-        with pytest.raises(ParameterError, match="REFSIM_SEARCH: is no time"):
-            search.allowed()
+@pytest.mark.parametrize("text", ["soon", "-1", "nan"])
+def test_no_time_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(search.VARIABLE, text)
+    with pytest.raises(ParameterError, match="REFSIM_SEARCH: is no time"):
+        search.allowed()
 
 
-@pytest.mark.search(10)
 @pytest.mark.parametrize(
     ("op", "number", "right", "wrong", "told"),
     [
@@ -204,8 +183,7 @@ def test_a_kernel_that_was_edited_in_place_is_told_by_what_makes_it_right(
     op: str, number: int, right: str, wrong: str, told: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It gives the wrong bytes as it is: what changes none of them would explain them all."""
-    source = Path(str(sys.modules[f"refsim.ops.{op}"].__file__)).read_text()
-    before, _, after = source.rpartition(right)
+    before, _, after = Path(str(sys.modules[f"refsim.ops.{op}"].__file__)).read_text().rpartition(right)
     file = tmp_path / f"{op}.py"
     file.write_text(f"{before}{wrong}{after}")
     spec = importlib.util.spec_from_file_location(f"refsim.ops.{op}", file)
@@ -213,11 +191,9 @@ def test_a_kernel_that_was_edited_in_place_is_told_by_what_makes_it_right(
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setitem(OPS._loaded, op, replace(OPS[op], kernel=module.OP.kernel))
-    bound = bind(case(op, number))
     schema_of.cache_clear()
     try:
-        actual = emulated.EmulatedExecutor().run_call(bound.call, bound.inputs)
-        causes = diff(bound.call.expected(bound.inputs), actual, call=bound, guards=GUARD_WORDS).causes
+        causes = _explained(bind(case(op, number)), GUARD_WORDS)
     finally:
         schema_of.cache_clear()
     places = [cause.place for cause in causes if cause.exact and cause.place is not None]

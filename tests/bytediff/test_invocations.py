@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pytest
 
@@ -9,26 +11,21 @@ from refsim.bytediff.invocations import work_items
 from refsim.core.rng import Rng
 from refsim.ops.base.binding import bind
 from refsim.ops.base.registry import OPS, kernel_of
-from refsim.ops.base.spec import Call, Dispatch
+from refsim.ops.base.spec import Dispatch
 
-SENTINEL = 0x5A5A5A5A
 KERNELS = [name for name, op in OPS.items() if op.kernel is not None]
 
 
-def _written(
-    call: Call, step: Dispatch, buffers: dict[str, np.ndarray], covered: tuple[int, int, int]
-) -> np.ndarray:
+def _written(step: Dispatch, held: Mapping[str, np.ndarray], covered: tuple[int, ...]) -> np.ndarray:
     """Words that the kernel writes when only that much of the global_size is run."""
-    launch = step.launch
-    kernel = kernel_of(launch.shader).run
+    launch, kept = step.launch, []
     spec = np.array(launch.spec, np.uint32).astype(np.int64)
     push = np.array(launch.push, np.uint32).view(np.int32)
-    results = []
-    for fill in (SENTINEL, ~SENTINEL):  # whatever a word becomes, it cannot equal both
+    for fill in (0x5A5A5A5A, ~0x5A5A5A5A):  # whatever a word becomes, it cannot equal both
         out = np.full(launch.out.words, fill, np.int32)
-        kernel(covered[::-1], spec, push, *(buffers[name] for name in step.inputs), out)
-        results.append(out == fill)
-    return ~(results[0] & results[1])
+        kernel_of(launch.shader).run(covered[::-1], spec, push, *(held[name] for name in step.inputs), out)
+        kept.append(out == fill)
+    return ~(kept[0] & kept[1])
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -37,14 +34,10 @@ def test_the_point_of_a_word_is_the_one_that_writes_it(name: str) -> None:
     for _ in range(12):
         bound = bind(OPS[name].sample(rng))
         (step,) = bound.call.dispatches()
-        buffers = {k: b.words.copy() for k, b in bound.inputs.items()} | bound.call.const_words()
-        global_size = step.launch.global_size
-        whole = _written(bound.call, step, buffers, global_size)
-        points = work_items(step.launch)
-        for axis in range(3):
-            for limit in {1, global_size[axis] // 2, global_size[axis] - 1} - {0, global_size[axis]}:
-                covered = tuple(limit if a == axis else n for a, n in enumerate(global_size))
-                written = _written(bound.call, step, buffers, covered)  # type: ignore[arg-type]
-                np.testing.assert_array_equal(
-                    written, whole & (points[axis] < limit), err_msg=f"{bound.case}"
-                )
+        held = {k: b.words.copy() for k, b in bound.inputs.items()} | bound.call.const_words()
+        sizes, points = step.launch.global_size, work_items(step.launch)
+        whole = _written(step, held, sizes)
+        for axis, size in enumerate(sizes):
+            for limit in {1, size // 2, size - 1} - {0, size}:
+                written = _written(step, held, (*sizes[:axis], limit, *sizes[axis + 1 :]))
+                np.testing.assert_array_equal(written, whole & (points[axis] < limit), f"{bound.case}")

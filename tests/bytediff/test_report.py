@@ -1,9 +1,11 @@
-"""The report: kinds of bytes, places, writers, profiles, patterns, and what it refuses."""
+"""The report: kinds of bytes, places, writers, profiles, patterns, facts, and what it refuses."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +13,8 @@ from examples import sum_of
 
 import refsim
 from refsim.bytediff import Cause
+from refsim.bytediff.evidence import Evidence
+from refsim.bytediff.facts import facts
 from refsim.bytediff.findings import Allowed
 from refsim.bytediff.html import render
 from refsim.bytediff.search.words import Place
@@ -26,12 +30,18 @@ from refsim.ops.base.target import Target
 
 ADD = sum_of((2, 5, 3, 7))
 GOOD = ADD.call.expected(ADD.inputs)
+VALUES = np.flatnonzero(GOOD.kinds() == ByteKind.VALUE)
+PADDING = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
 
 
 def changed(*bytes_: int) -> np.ndarray:
     raw = GOOD.raw.copy()
     raw[list(bytes_)] ^= 0x55
     return raw
+
+
+def compared(good: np.ndarray, wrong: np.ndarray, layout: str = "4W4C") -> refsim.Report:
+    return refsim.diff(PackedBuffer.pack(good, layout), PackedBuffer.pack(wrong, layout))
 
 
 def test_equal_buffers_are_the_same() -> None:
@@ -46,72 +56,56 @@ def test_every_changed_byte_is_found_with_its_kind_and_place() -> None:
         (found,) = report.differences
         assert found.place.byte == byte and not report.same
         assert found.actual == np.int8(GOOD.data[byte] ^ 0x55) and found.expected == GOOD.data[byte]
-        kind = ("value", "lane padding", "word padding")[GOOD.kinds()[byte]]
-        assert found.kind == kind
-        assert {c.kind: c.different for c in report.counts}[kind] == 1
-        if kind == "value":
-            assert GOOD.unpack()[found.place.index] == found.expected
+        assert found.kind == ("value", "lane padding", "word padding")[GOOD.kinds()[byte]]
+        assert {c.kind: c.different for c in report.counts}[found.kind] == 1
+        assert found.kind != "value" or GOOD.unpack()[found.place.index] == found.expected
 
 
 def test_the_writer_is_the_invocation_of_the_launch() -> None:
     launch = ADD.call.dispatches()[-1].launch
-    report = refsim.diff(GOOD, changed(300), call=ADD)
-    writer = report.differences[0].writer
+    found = refsim.diff(GOOD, changed(300), call=ADD).differences[0]
+    writer, (n, c, h, w) = found.writer, found.place.index
     assert writer is not None
-    point = [
-        (g * local + i) * tile
-        for g, i, local, tile in zip(
-            writer.workgroup, writer.invocation, launch.local, launch.tile, strict=True
-        )
-    ]
-    assert all(0 <= p - q < t for p, q, t in zip(writer.work_item, point, launch.tile, strict=True))
-    n, c, h, w = report.differences[0].place.index
+    group, own, item = map(np.array, (writer.workgroup, writer.invocation, writer.work_item))
+    assert ((group * launch.local + own) * launch.tile <= item).all()
+    assert (item < (group * launch.local + own + 1) * launch.tile).all()
     rows = -(-GOOD.desc.shape[-2] // 4) * 4  # of a batch, padded: an invocation takes four
-    assert tuple(writer.work_item) == (c // 4, w, n * rows + h)
+    assert writer.work_item == (c // 4, w, n * rows + h)
 
 
 def test_a_buffer_from_a_device_is_spared_what_upstream_leaves_to_chance() -> None:
-    padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
-    raw = changed(*padding)
-    assert not refsim.diff(GOOD, raw, call=ADD).same
-    report = refsim.diff(GOOD, raw, call=ADD, device=True)
-    assert report.same
-    spared = next(c for c in report.counts if not c.compared)
-    assert spared.kind == "unspecified padding" and spared.different == len(padding)
+    assert not refsim.diff(GOOD, changed(*PADDING), call=ADD).same
+    report = refsim.diff(GOOD, changed(*PADDING), call=ADD, device=True)
+    (spared,) = (c for c in report.counts if not c.compared)
+    assert report.same and (spared.kind, spared.different) == ("unspecified padding", len(PADDING))
 
 
 def test_the_tail_of_an_allocation_is_shown_and_never_fails() -> None:
     x = bind(Case("q8ta_clone", {}, {"x": ((1, 3, 5), "4C")}, "4C"))
-    good = x.call.expected(x.inputs)
-    assert good.desc.nbytes % 16
-    rounded = np.zeros(-(-good.desc.nbytes // 16) * 16, np.uint8)
-    rounded[: good.desc.nbytes] = good.raw
+    good = x.call.expected(x.inputs).raw
+    rounded = np.append(good, np.zeros(-len(good) % 16, np.uint8))
     rounded[-1] = 9
-    report = refsim.diff(good.raw, rounded, "4C", (1, 3, 5))
-    assert report.same and report.counts[-1].kind == "allocation tail" and report.counts[-1].different == 1
-
-
-def fused_case() -> tuple[refsim.PackedBuffer, PackedBuffer, object]:
-    rng = Rng(1)
-    while True:
-        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
-        good = bound.call.expected(bound.inputs)
-        fused = replace(bound.call, target=Target(NVIDIA)).expected(bound.inputs)
-        if good != fused:
-            return good, fused, bound
+    report = refsim.diff(good, rounded, "4C", (1, 3, 5))
+    assert len(good) % 16 and report.same
+    assert (report.counts[-1].kind, report.counts[-1].different) == ("allocation tail", 1)
 
 
 @pytest.mark.long
 def test_a_profile_says_which_bytes_are_legal() -> None:
-    good, fused, bound = fused_case()
+    rng = Rng(1)
+    good = fused = GOOD
+    while good == fused:
+        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
+        good, fused = (
+            replace(bound.call, target=target).expected(bound.inputs)
+            for target in (bound.call.target, Target(NVIDIA))
+        )
     plain = refsim.diff(good, fused, call=bound)
     assert not plain.same and plain.legal["nvidia"] == Allowed(plain.differing, 0)
     assert all(d.legal == ("nvidia",) for d in plain.differences)
     assert plain.causes[0].name == "fused multiply-add"
-    assert refsim.diff(good, fused, call=bound, profile="nvidia").same
-    assert refsim.diff(good, fused, call=bound, profile=NVIDIA).same
-    assert not refsim.diff(good, fused, call=bound, profile="lavapipe").same
-    assert refsim.diff(good, fused, call=bound, profile=Profile("mine", contract=True)).same
+    for profile in ("nvidia", NVIDIA, Profile("mine", contract=True), "lavapipe"):
+        assert refsim.diff(good, fused, call=bound, profile=profile).same == (profile != "lavapipe")
     fused.raw[0] ^= 0x40
     spoiled = refsim.diff(good, fused, call=bound, profile="nvidia")
     assert not spoiled.same and spoiled.illegal == 1
@@ -121,37 +115,33 @@ def test_float_buffers_are_compared_bit_by_bit() -> None:
     x = np.array([[0.0, 1.5], [np.nan, -2.0]], np.float32)
     y = x.copy()
     y[0, 0] = -0.0
-    assert refsim.diff(PackedBuffer.pack(x, "W"), PackedBuffer.pack(x, "W")).same
-    report = refsim.diff(PackedBuffer.pack(x, "W"), PackedBuffer.pack(y, "W"))
-    assert report.differing == 1 and report.differences[0].place.index == (0, 0)
+    report = compared(x, y, "W")
+    assert compared(x, x, "W").same and report.differing == 1
+    assert report.differences[0].place.index == (0, 0)
 
 
-PATTERNS = {
-    "only at n = 1": lambda v: v[1],
-    "only at c >= 3": lambda v: v[:, 3:],
-    "only where w % 2 is 1": lambda v: v[..., 1::2],
-    "only where w % 4 is 2": lambda v: v[..., 2::4],
-    "every element differs": lambda v: v,
-}
-
-
-@pytest.mark.parametrize("line", PATTERNS)
-def test_pattern(line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "part"),
+    [
+        ("only at n = 1", np.s_[1]),
+        ("only at c >= 3", np.s_[:, 3:]),
+        ("only where w % 2 is 1", np.s_[..., 1::2]),
+        ("only where w % 4 is 2", np.s_[..., 2::4]),
+        ("every element differs", np.s_[:]),
+    ],
+)
+def test_pattern(line: str, part: Any) -> None:
     values = GOOD.unpack()
-    part = PATTERNS[line](values)
-    part ^= 0x35
-    report = refsim.diff(GOOD, PackedBuffer.pack(values, "4W4C"), call=ADD, device=True)
-    assert line in report.pattern
+    values[part] ^= 0x35
+    assert line in refsim.diff(GOOD, PackedBuffer.pack(values, "4W4C"), call=ADD, device=True).pattern
 
 
 def test_borders_and_steps_are_patterns() -> None:
-    values = np.zeros((1, 4, 9, 11), np.int8)
-    good = PackedBuffer.pack(values, "4C")
-    values[:, :, [0, -1], :] = 3
-    values[:, :, :, [0, -1]] = 3
-    report = refsim.diff(good, PackedBuffer.pack(values, "4C"))
-    assert "only in the first or last row or column of the image" in report.pattern
-    assert "every differing element is 3" in report.pattern
+    values = np.full((1, 4, 9, 11), 3, np.int8)
+    values[:, :, 1:-1, 1:-1] = 0
+    pattern = compared(0 * values, values, "4C").pattern
+    assert "only in the first or last row or column of the image" in pattern
+    assert "every differing element is 3" in pattern
 
 
 @pytest.mark.parametrize(
@@ -163,30 +153,46 @@ def test_a_sign_is_a_pattern_only_where_another_was_possible(low: int, high: int
     every = rng.integers(low, high, (1, 8, 6, 7)).astype(np.int8)
     for others in (False, True):
         good = np.where(others & (rng.random(every.shape) < 0.4), np.int8(5), every)
-        wrong = good.copy()
-        wrong[good < 0 if line == "negative" else np.isin(good, (-128, 127))] ^= np.int8(0x41)
-        report = refsim.diff(PackedBuffer.pack(good, "4W4C"), PackedBuffer.pack(wrong, "4W4C"))
+        wrong = good ^ np.int8(0x41) * (good < 0 if line == "negative" else np.isin(good, (-128, 127)))
+        report = compared(good, wrong)
         assert (f"only where the right value is {line}" in report.pattern) == others
         assert others or "right value is" not in str(report), str(report)
 
 
 @pytest.mark.parametrize(("dtype", "first", "byte"), [(np.int8, 40, 40), (np.float32, 30, 120)])
 def test_the_first_wrong_byte_is_where_a_pattern_begins(dtype: type, first: int, byte: int) -> None:
-    good = np.arange(64).reshape(1, 4, 4, 4).astype(dtype)
     layout = "4C" if dtype is np.int8 else "W"
-    right = PackedBuffer.pack(good, layout)
+    right = PackedBuffer.pack(np.arange(64).reshape(1, 4, 4, 4).astype(dtype), layout)
     words = right.raw.view(dtype).copy()
     words[first:] += 1
-    report = refsim.diff(right, PackedBuffer.from_raw(words, good.shape, layout, right.desc.dtype))
+    report = refsim.diff(right, PackedBuffer.from_raw(words, right.desc.shape, layout, right.desc.dtype))
     assert report.differences[0].place.byte == byte
     assert f"only from byte {byte} on" in report.pattern
 
 
 def test_padding_alone_is_said_to_be_padding() -> None:
-    padding = np.flatnonzero(GOOD.kinds() != ByteKind.VALUE)
-    assert refsim.diff(GOOD, changed(padding[0]), call=ADD).pattern == (
-        "padding only: every element is right",
-    )
+    pattern = refsim.diff(GOOD, changed(PADDING[0]), call=ADD).pattern
+    assert pattern == ("padding only: every element is right",)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (lambda _, value: value > 2,
+         "the wrong value depends on the right one alone: the epilogue or a constant, not an address"),
+        (lambda place, _: place % 16 == 0,  # an address alone decides
+         "where it is wrong, the value depends on the right one alone"),
+    ],
+)  # fmt: skip
+def test_equal_right_values_that_became_equal_wrong_ones(
+    wrong: Callable[[np.ndarray, np.ndarray], np.ndarray], line: str
+) -> None:
+    values = np.random.default_rng(1).integers(-8, 8, (1, 8, 16, 16)).astype(np.int8)
+    good, actual = PackedBuffer.pack(values, "4W4C"), PackedBuffer.pack(values, "4W4C")
+    every = np.arange(good.desc.nbytes)
+    actual.raw[wrong(every, good.data)] ^= 16
+    said = facts(Evidence(good, actual, np.ones(len(every), bool)))
+    assert [one for one in said if "depends on the right one alone" in one] == [line]
 
 
 def test_as_json_is_plain_data_and_str_is_the_text() -> None:
@@ -194,28 +200,6 @@ def test_as_json_is_plain_data_and_str_is_the_text() -> None:
     again = json.loads(json.dumps(report.as_json()))
     assert again["differing"] == 2 and len(again["differences"]) == 2
     assert str(report).splitlines()[0] == "2x5x3x7 4W4C: 2 bytes differ"
-
-
-def test_a_profile_must_be_known_and_needs_the_call() -> None:
-    with pytest.raises(ParameterError, match="unknown profile; got 'amd', need canonical"):
-        refsim.diff(GOOD, GOOD, call=ADD, profile="amd")
-    with pytest.raises(ParameterError, match="needs the call"):
-        refsim.diff(GOOD, GOOD, profile="nvidia")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "match"),
-    [
-        ((b"123", b"123"), ShapeError, "need a layout and a shape"),
-        ((b"123", b"123", "4C", (1, 4, 1, 1)), RawBufferError, "expected: wrong size; got 3 bytes"),
-        ((b"1234", b"12345", "4C", (1, 4, 1, 1)), RawBufferError, "actual: wrong size; got 5 bytes"),
-        ((b"1234", b"1234", "5C", (1, 4, 1, 1)), LayoutError, "unknown"),
-        ((GOOD, PackedBuffer.pack(np.zeros((1, 4), np.int8), "4C")), RawBufferError, "another tensor"),
-    ],
-)
-def test_buffers_that_do_not_fit_are_refused(arguments, error, match) -> None:
-    with pytest.raises(error, match=match):
-        refsim.diff(*arguments)
 
 
 def test_the_place_of_an_edit_stands_in_text_page_and_json() -> None:
@@ -229,13 +213,30 @@ def test_the_place_of_an_edit_stands_in_text_page_and_json() -> None:
 
 @pytest.mark.parametrize(("count", "few"), [(1, True), (3, True), (4, False)])
 def test_few_wrong_bytes_give_no_strong_statement(count: int, few: bool) -> None:
-    report = refsim.diff(
-        GOOD, changed(*np.flatnonzero(GOOD.kinds() == ByteKind.VALUE)[:count]), call=ADD, device=True
-    )
+    report = refsim.diff(GOOD, changed(*VALUES[:count]), call=ADD, device=True)
     assert report.few is few and (not few or all(cause.weak for cause in report.causes))
 
 
-@pytest.mark.parametrize("guards", [-1, 1.5, "x", True, 1 << 16])
-def test_guards_are_a_whole_number_that_fits(guards: int) -> None:
-    with pytest.raises(ParameterError, match="guards"):
-        refsim.diff(bytes(16), bytes(16), "4W4C", (1, 4, 1, 1), guards=guards)
+LAID = {"layout": "4C", "shape": (1, 4, 1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("buffers", "options", "error", "match"),
+    [
+        ((b"123", b"123"), {}, ShapeError, "need a layout and a shape"),
+        ((b"123", b"123"), LAID, RawBufferError, "expected: wrong size; got 3 bytes"),
+        ((b"1234", b"12345"), LAID, RawBufferError, "actual: wrong size; got 5 bytes"),
+        ((b"1234", b"1234"), LAID | {"layout": "5C"}, LayoutError, "unknown"),
+        ((GOOD, PackedBuffer.pack(np.zeros((1, 4), np.int8), "4C")), {}, RawBufferError, "another tensor"),
+        ((GOOD, GOOD), {"call": ADD, "profile": "amd"}, ParameterError,
+         "unknown profile; got 'amd', need canonical"),
+        ((GOOD, GOOD), {"profile": "nvidia"}, ParameterError, "needs the call"),
+        *(((GOOD, GOOD), {"guards": guards}, ParameterError, "guards")
+          for guards in (-1, 1.5, "x", True, 1 << 16)),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(
+    buffers: tuple[Any, Any], options: dict[str, Any], error: type[Exception], match: str
+) -> None:
+    with pytest.raises(error, match=match):
+        refsim.diff(*buffers, **options)

@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff.search.bench import Bench, Out, ReadWords, Step
+from refsim.bytediff.search.candidate import Candidate
+from refsim.bytediff.search.whole import predicted
 from refsim.core.buffer import PackedBuffer
 from refsim.core.rng import Rng
 from refsim.ops.base.binding import BoundCase, bind
@@ -22,6 +24,7 @@ from refsim.ops.base.registry import OPS, kernel_of
 
 #: Of a case, so that plain Python takes no second; so many cases are tried until one shows enough.
 MOST_ELEMENTS, CASES, ENOUGH = 500, 60, 24
+MOST_STEPS = 1 << 30
 
 #: Words for one and the same edit, of which a diff says either.
 ALIKE = {
@@ -30,6 +33,16 @@ ALIKE = {
     "scale of another group": "group ignored", "bias left out": "channel constants misplaced",
     "one coordinate for another": "H and W exchanged",  # where the third dim is 1
 }  # fmt: skip
+
+
+def bench_of(bound: BoundCase) -> Bench:
+    return Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+
+
+def predicted_by(bench: Bench, row: Candidate, right: PackedBuffer) -> np.ndarray | None:
+    """The words of the output by kernels with these edits; None where they end otherwise."""
+    with np.errstate(all="ignore"):
+        return predicted(bench, row, (0,), right.words, MOST_STEPS)
 
 
 @dataclass(frozen=True)
@@ -78,7 +91,7 @@ class Edit:
 
     def wrong(self, bound: BoundCase) -> PackedBuffer:
         """The output of a call, by kernels with the edit; as plain Python."""
-        bench = Bench(bound.call, {name: buffer.words for name, buffer in bound.inputs.items()})
+        bench = bench_of(bound)
         held: dict[str, Any] = dict(bench.arrays)
         found = PackedBuffer(bound.call.out)
         for step in bench.steps:

@@ -6,19 +6,22 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from bytediff.wrong import bench_of, predicted_by
 
 from refsim.bytediff import diff, search
 from refsim.bytediff.evidence import Evidence
-from refsim.bytediff.search import launched, loaded, whole
-from refsim.bytediff.search.bench import Bench
+from refsim.bytediff.search import launched, loaded
 from refsim.bytediff.search.candidate import Candidate
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 
-_WINDOW = dict(kernel_size=(3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), activation="relu")
 CONV = Case(
-    "q8ta_conv2d_general", dict(in_scale=0.5, in_zp=11, out_scale=0.8, out_zp=-9, **_WINDOW),
+    "q8ta_conv2d_general",
+    dict(
+        in_scale=0.5, in_zp=11, out_scale=0.8, out_zp=-9, kernel_size=(3, 2), stride=(2, 1), padding=(1, 2),
+        dilation=(1, 2), activation="relu",
+    ),
     {"x": ((2, 6, 11, 8), "4W4C")}, "4C1W", 5, {"out_channels": 7, "bias": True}, poison=True,
 )  # fmt: skip
 GROUPED = Case(
@@ -40,35 +43,31 @@ SHOWN = (
 ENOUGH = 12
 
 
+def _evidence(bound: BoundCase, words: np.ndarray, previous: BoundCase | None = None) -> Evidence:
+    """The words of an output beside the right ones."""
+    expected = bound.call.expected(bound.inputs)
+    actual = PackedBuffer(expected.desc)
+    actual.words[:] = words
+    return Evidence(expected, actual, np.ones(len(actual.data), bool), bound, previous)
+
+
 def _first(bound: BoundCase, name: str) -> Evidence:
     """What the first edit of a class leaves that makes enough wrong."""
-    expected = bound.call.expected(bound.inputs)
-    bench = Bench(bound.call, {argument: buffer.words for argument, buffer in bound.inputs.items()})
+    bench, right = bench_of(bound), bound.call.expected(bound.inputs)
     for edit in (*launched.edits(bench.steps, None), *loaded.edits(bench.steps, bench.inputs, {}, None)):
-        if edit.name != name:
-            continue
-        with np.errstate(all="ignore"):
-            words = whole.predicted(bench, Candidate(0, device=edit), (0,), expected.words, 1 << 22)
-        if words is None:
-            continue
-        actual = PackedBuffer(expected.desc)
-        actual.words[:] = words
-        cells = len(actual.words) * (4 if expected.desc.is_int8 else 1)
-        ev = Evidence(expected, actual, np.ones(cells, bool), bound)
-        if np.count_nonzero(ev.differing & (ev.kinds == ByteKind.VALUE)) >= ENOUGH:
+        words = predicted_by(bench, Candidate(0, device=edit), right) if edit.name == name else None
+        ev = None if words is None else _evidence(bound, words)
+        if ev is not None and np.count_nonzero(ev.differing & (ev.kinds == ByteKind.VALUE)) >= ENOUGH:
             return ev
     raise AssertionError(f"no edit shows {name}")
 
 
 @pytest.mark.few(4)
-@pytest.mark.parametrize(
-    ("case", "name"), [(case, name) for case, names in SHOWN for name in names], ids=lambda value: str(value)
-)
+@pytest.mark.parametrize(("case", "name"), [(case, name) for case, names in SHOWN for name in names], ids=str)
 def test_the_search_alone_names_the_class(case: Case, name: str) -> None:
     ev = _first(bind(case), name)
     found = list(search.edits(ev, 1.0))
-    names = {row.name for row in found}
-    assert name in names
+    assert name in {row.name for row in found}
     assert any(np.array_equal(row.prediction.cells[ev.differing], ev.got[ev.differing]) for row in found)
 
 
@@ -81,16 +80,13 @@ def test_words_of_the_call_before() -> None:
     bound, before = bind(case), bind(replace(case, seed=8, params={**params, "in_scale": 0.03, "in_zp": -11}))
     consts = {**before.call.consts, "weight": bound.call.consts["weight"]}
     for call in (replace(bound.call, params=before.call.params), replace(bound.call, consts=consts)):
-        wrong = call.expected(bound.inputs)
-        ev = Evidence(bound.call.expected(bound.inputs), wrong, np.ones(len(wrong.data), bool), bound, before)
+        ev = _evidence(bound, call.expected(bound.inputs).words, before)
         assert "stale constant" in {row.name for row in search.edits(ev, 1.0)}
 
 
 def test_one_wrong_byte_never_states_an_edit() -> None:
     ev = _first(bind(CONV), "zero point not folded")
-    actual = PackedBuffer.from_raw(ev.expected.raw.tobytes(), ev.desc.shape, ev.desc.layout)
-    at = int(np.flatnonzero(ev.differing)[0])
-    actual.raw[at] = ev.actual.raw[at]
-    report = diff(ev.expected, actual, call=ev.bound)
-    assert report.differing == 1
-    assert all(cause.weak for cause in report.causes)
+    raw, at = ev.expected.raw.copy(), ev.differing.argmax()
+    raw[at] = ev.actual.raw[at]
+    report = diff(ev.expected, raw, call=ev.bound)
+    assert report.differing == 1 and all(cause.weak for cause in report.causes)
