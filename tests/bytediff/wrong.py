@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import textwrap
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from functools import cache
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -57,6 +55,22 @@ class Line:
     def __str__(self) -> str:
         return f"{self.wrong} for {self.right}"
 
+    @contextmanager
+    def edited(self) -> Iterator[None]:
+        """The function has the wrong text meanwhile, whoever calls it."""
+        function = getattr(self.module, self.function)
+        function = getattr(function, "py_func", function)
+        source, right = textwrap.dedent(inspect.getsource(function)), function.__code__
+        assert source.count(self.right) == 1, source
+        source = source[source.index("def ") :].replace(self.right, self.wrong)
+        made = dict(function.__globals__)
+        exec(compile(f"from __future__ import annotations\n{source}", "<wrong>", "exec"), made)
+        function.__code__ = made[self.function].__code__
+        try:
+            yield
+        finally:
+            function.__code__ = right
+
 
 @dataclass(frozen=True)
 class Edit:
@@ -94,11 +108,12 @@ class Edit:
         bench = bench_of(bound)
         held: dict[str, Any] = dict(bench.arrays)
         found = PackedBuffer(bound.call.out)
-        for step in bench.steps:
-            if self.of_host:
-                held |= self._prepared(step)
-            inputs = [ReadWords.of(self._given(name, held[name], held)) for name in step.inputs]
-            held[step.output] = self._step(step, inputs)
+        with nullcontext() if self.line is None else self.line.edited():
+            for step in bench.steps:
+                if self.of_host:
+                    held |= _prepared(step)
+                inputs = [ReadWords.of(self._given(name, held[name], held)) for name in step.inputs]
+                held[step.output] = self._step(step, inputs)
         found.words[:] = held[bench.steps[-1].output][: found.words.size]
         return found
 
@@ -106,27 +121,14 @@ class Edit:
         """What a kernel is given by this name instead of what is right."""
         return eval(self.given[name], {"np": np, **known}) if name in self.given else right
 
-    def _prepared(self, step: Step) -> dict[str, np.ndarray]:
-        """Launch a step as the wrong host does; the constants that it lays out."""
-        assert self.line is not None
-        launch = _edited(kernel_of(step.launch.shader).launch, self.line)(step.call)
-        pack = _edited(step.call.op.prepack, self.line)
-        step.launch = launch
-        step.spec = tuple(np.array(launch.spec, np.uint32).astype(np.int64).tolist())
-        step.push = tuple(np.array(launch.push, np.uint32).view(np.int32).tolist())
-        given = ((name, step.call.consts.get(name)) for name in step.inputs)
-        return {name: pack(step.call, name, value) for name, value in given if value is not None}
-
     def _step(self, step: Step, inputs: list[ReadWords]) -> np.ndarray:
         kernel, out = kernel_of(step.launch.shader), Out()
         out.size = step.launch.out.words
-        edited = self.line is not None and not self.of_host
-        run = _edited(kernel.run.py_func, self.line) if edited else kernel.run.py_func
         push = dict(zip(kernel.push.names, step.push, strict=True))
         words = [self._given(name, word, push) for name, word in push.items()]
         x, y, z = self._given("reached", step.launch.reached, {"launch": step.launch})
         with np.errstate(all="ignore"):
-            run((z, y, x), step.spec, tuple(words), *inputs, out)
+            kernel.run.py_func((z, y, x), step.spec, tuple(words), *inputs, out)
         written = np.zeros(out.size, np.int64)
         for at, value in out.items():
             if at < out.size:
@@ -147,43 +149,18 @@ class Edit:
                     return
 
 
+def _prepared(step: Step) -> dict[str, np.ndarray]:
+    """Launch a step as the host does now; the constants that it lays out."""
+    step.launch = launch = kernel_of(step.launch.shader).launch(step.call)
+    step.spec = tuple(np.array(launch.spec, np.uint32).astype(np.int64).tolist())
+    step.push = tuple(np.array(launch.push, np.uint32).view(np.int32).tolist())
+    given = ((name, step.call.consts.get(name)) for name in step.inputs)
+    return {name: step.call.op.prepack(step.call, name, held) for name, held in given if held is not None}
+
+
 def _counted(bound: BoundCase, wrong: PackedBuffer) -> tuple[int, int]:
     """How many elements differ and how many values there are, each up to what is enough; and how many bytes differ."""
     right = bound.call.expected(bound.inputs)
     differing = np.count_nonzero(right.unpack().view(np.uint8) != wrong.unpack().view(np.uint8))
     values = min(len(np.unique(wrong.data)), ENOUGH) if differing else 0
     return min(differing, ENOUGH) + values, np.count_nonzero(right.raw != wrong.raw)
-
-
-@cache
-def _edited(function: Any, line: Line) -> Any:
-    """A function, and all of its call tree that lead to the edited one, made again from their source."""
-    made: dict[Any, Any] = {}
-
-    def again(function: Any) -> Any:
-        if function in made:
-            return made[function]
-        made[function] = function
-        source = textwrap.dedent(inspect.getsource(function))
-        here = function.__name__ == line.function and function.__module__ == line.module.__name__
-        assert not here or source.count(line.right) == 1, source
-        space = dict(function.__globals__)
-        names = {node.id for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Name)}
-        changed = here
-        for key in names & space.keys():
-            if inspect.isfunction(space[key]) and space[key].__module__.startswith("refsim."):
-                own = again(space[key])
-                changed, space[key] = changed or own is not space[key], own
-            elif inspect.ismodule(space[key]) and space[key].__name__.startswith("refsim."):
-                functions = {k: v for k, v in vars(space[key]).items() if inspect.isfunction(v)}
-                inner = {k: again(v) for k, v in functions.items() if f"{key}.{k}(" in source}
-                changed |= any(inner[k] is not functions[k] for k in inner)
-                space[key] = SimpleNamespace(**{**vars(space[key]), **inner})
-        if changed:
-            source = source[source.index("def ") :]
-            source = source.replace(line.right, line.wrong) if here else source
-            exec(compile("from __future__ import annotations\n" + source, "<wrong>", "exec"), space)
-            made[function] = space[function.__name__]
-        return made[function]
-
-    return again(function)
