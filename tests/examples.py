@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from refsim.core.buffer import PackedBuffer
+from refsim.core.qmath import NVIDIA
 from refsim.core.rng import Rng
 from refsim.golden import rules
 from refsim.ops.base import int4
@@ -15,6 +17,7 @@ from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 from refsim.ops.base.spec import Call, OpSpec
+from refsim.ops.base.target import Target
 from refsim.ops.base.traits import Family
 
 
@@ -69,3 +72,14 @@ def zeros_of_both_signs(rows: int) -> tuple[Call, dict[str, PackedBuffer]]:
     values = int4.unpacked(weight)
     x = np.copysign(np.zeros((rows, 4), np.float32), -values[:rows].astype(np.float32))
     return bound.call, {"x": PackedBuffer.pack(x, "W")}
+
+
+def rounded_once() -> tuple[BoundCase, PackedBuffer, PackedBuffer]:
+    """A call, its right output, and another one where a device fuses a product and a sum."""
+    rng = Rng(1)
+    while True:
+        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
+        right = bound.call.expected(bound.inputs)
+        fused = replace(bound.call, target=Target(NVIDIA)).expected(bound.inputs)
+        if right != fused:
+            return bound, right, fused

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from examples import sum_of
+from examples import rounded_once, sum_of
 
 import refsim
 from refsim.bytediff import Cause
@@ -21,12 +21,9 @@ from refsim.bytediff.search.words import Place
 from refsim.core.buffer import ByteKind, PackedBuffer
 from refsim.core.errors import LayoutError, ParameterError, RawBufferError, ShapeError
 from refsim.core.qmath import NVIDIA, Profile
-from refsim.core.rng import Rng
 from refsim.formats.typed_json import typed
 from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import OPS
-from refsim.ops.base.target import Target
 
 ADD = sum_of((2, 5, 3, 7))
 GOOD = ADD.call.expected(ADD.inputs)
@@ -92,14 +89,7 @@ def test_the_tail_of_an_allocation_is_shown_and_never_fails() -> None:
 
 @pytest.mark.long
 def test_a_profile_says_which_bytes_are_legal() -> None:
-    rng = Rng(1)
-    good = fused = GOOD
-    while good == fused:
-        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
-        good, fused = (
-            replace(bound.call, target=target).expected(bound.inputs)
-            for target in (bound.call.target, Target(NVIDIA))
-        )
+    bound, good, fused = rounded_once()
     plain = refsim.diff(good, fused, call=bound)
     assert not plain.same and plain.legal["nvidia"] == Allowed(plain.differing, 0)
     assert all(d.legal == ("nvidia",) for d in plain.differences)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from examples import sum_of
+from examples import rounded_once, sum_of
 
 from refsim.bytediff.evidence import cells
 from refsim.bytediff.invocations import writer
 from refsim.bytediff.versions import LEGAL, RIGHT, UNKNOWN, WRONG, Judgement, judge
 from refsim.core.buffer import ByteKind, PackedBuffer, offsets
 from refsim.core.errors import ParameterError, ShapeError
-from refsim.core.qmath import NVIDIA
-from refsim.core.rng import Rng
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
-from refsim.ops.base.registry import OPS
 from refsim.ops.base.target import Target
 
 ADD = sum_of((1, 22, 12, 20))
@@ -97,12 +92,7 @@ def test_padding_flips_and_makes_no_element_wrong() -> None:
 
 
 def test_a_version_that_another_profile_gives_is_legal() -> None:
-    rng = Rng(8)
-    good = fused = GOOD
-    while good == fused:
-        bound = bind(replace(OPS["q8ta_conv2d_dw"].sample(rng), style="near_ties"))
-        good = bound.call.expected(bound.inputs)
-        fused = replace(bound.call, target=Target(NVIDIA)).expected(bound.inputs)
+    bound, good, fused = rounded_once()
     found = judge([good, fused], bound)
     assert found.flips > 0 and verdicts(found) == [RIGHT, LEGAL]
     assert found.versions[1].profiles == ("nvidia",) and found.right == (0, 1) and found.report is None
