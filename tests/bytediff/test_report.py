@@ -120,10 +120,7 @@ def test_float_buffers_are_compared_bit_by_bit() -> None:
         ("only in lane 2", lambda n, c, h, w: c == 2),
         ("only where w % 2 is 1", lambda n, c, h, w: w % 2 == 1),
         ("only where w % 4 is 2", lambda n, c, h, w: w % 4 == 2),
-        (
-            "only in the first or last row or column of the image",
-            lambda n, c, h, w: (h % 2 == 0) | (w % 6 == 0),
-        ),
+        ("only in the first or last row or column of the image", lambda n, c, h, w: (h != 1) | (w % 6 == 0)),
         ("every element differs", lambda n, c, h, w: n >= 0),
     ],
 )
