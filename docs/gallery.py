@@ -3,7 +3,7 @@
 python docs/gallery.py          says what no longer shows what the edits write
 python docs/gallery.py --write  writes the page and its pictures
 
-The buffers are what right kernels write with one edit each: those of tests/bytediff/seeded.py.
+The buffers are what right kernels write with one edit each: those of tests/bytediff/seeded.txt.
 """
 
 from __future__ import annotations
