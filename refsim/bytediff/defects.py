@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction
-from refsim.core.buffer import ByteKind
 from refsim.core.errors import RefsimError
 from refsim.ops.base.defect import Defect
 
@@ -39,18 +38,8 @@ class Start:
         return () if self.defect is None else (f"beside a known defect ({self.defect.note}):",)
 
 
-@dataclass(frozen=True)
-class _Defective:
-    """What a defect leaves: cells, of which those that nobody wrote and those of unknown value may hold anything."""
-
-    defect: Defect
-    cells: np.ndarray
-    unwritten: np.ndarray
-    unknown: np.ndarray
-
-
-def _left_by(ev: Evidence) -> Iterator[_Defective]:
-    """What each defect of the operator leaves."""
+def _left_by(ev: Evidence) -> Iterator[tuple[Defect, np.ndarray, np.ndarray, np.ndarray]]:
+    """Each defect of the operator with the cells that it leaves, those it does not write, and those of unknown value."""
     for defect in ev.call.defects if ev.bound is not None else ():
         if defect.values is None:
             continue
@@ -58,29 +47,25 @@ def _left_by(ev: Evidence) -> Iterator[_Defective]:
             values = defect.values(ev.call, ev.arrays)
         except RefsimError:
             continue
-        held = np.ma.getdata(values)
-        held = (
-            held.astype(np.int8) if ev.desc.is_int8 else np.ascontiguousarray(held, np.float32).view(np.int32)
-        )
+        held = np.ma.getdata(values).astype(ev.expected.data.dtype).view(ev.want.dtype)
         masks = np.ma.getmaskarray(values), defect.unknown(ev.call, values)
         unwritten, unknown = (ev.places[mask.reshape(ev.places.shape)] for mask in masks)
-        yield _Defective(defect, ev.with_cells(held), unwritten, unknown)
+        yield defect, ev.with_cells(held), unwritten, unknown
 
 
 def known(ev: Evidence) -> Iterator[Prediction]:
     """A defect that the operator lists. What upstream never writes may hold anything."""
-    for left in _left_by(ev):
-        found = left.cells
-        if len(left.unwritten) and ev.differing[left.unwritten].mean() < MOSTLY:
+    for defect, found, unwritten, unknown in _left_by(ev):
+        if len(unwritten) and ev.differing[unwritten].mean() < MOSTLY:
             continue  # something wrote there
         # what is known must be as it is known, or the bytes that may be anything would explain all by themselves
-        anything = np.concatenate((left.unwritten, left.unknown))
+        anything = np.concatenate((unwritten, unknown))
         certain = ev.differing | (found != ev.want)
         certain[anything] = False
         if len(anything) and (found != ev.got)[certain].sum() > np.count_nonzero(certain) / 2:
             continue
         found[anything] = ev.got[anything]
-        yield Prediction(NAME, left.defect.note, found)
+        yield Prediction(NAME, defect.note, found)
 
 
 def start(ev: Evidence) -> Start:
@@ -95,30 +80,28 @@ def start(ev: Evidence) -> Start:
 
 def _left(row: Start) -> int:
     """How many elements differ."""
-    ev = row.evidence
-    return int(np.count_nonzero(ev.differing & (ev.kinds == ByteKind.VALUE)))
+    return int(np.count_nonzero(row.evidence.wrong))
 
 
 def without(ev: Evidence) -> Iterator[Start]:
     """The evidence without each defect that it shows; none where nothing is to be explained."""
     if not ev.differing.any() or ev.reversed:
         return
-    for left in _left_by(ev):
+    for defect, found, unwritten, unknown in _left_by(ev):
         assert ev.bound is not None
-        call = left.defect.instead(ev.call) if left.defect.instead is not None else ev.call
+        call = defect.instead(ev.call) if defect.instead is not None else ev.call
         try:
             right = call.expected(ev.inputs)
         except RefsimError:
             continue
-        if not _untouched(ev, left.unwritten):
+        if not _untouched(ev, unwritten):
             continue
-        compared = ev.compared.copy()
-        compared[np.concatenate((left.unwritten, left.unknown))] = False
-        if len(left.unwritten):
-            compared &= ev.kinds == ByteKind.VALUE  # where a kernel stops, it writes no padding either
-        begun = replace(ev, expected=right, compared=compared, bound=replace(ev.bound, call=call), kept={})
-        if begun.expected_right and np.array_equal(begun.want[compared], left.cells[compared]):
-            yield Start(begun, left.defect)
+        # where a kernel stops, it writes no padding either
+        compared = ev.compared & ev.values if len(unwritten) else ev.compared.copy()
+        compared[np.concatenate((unwritten, unknown))] = False
+        begun = replace(ev, expected=right, compared=compared, bound=replace(ev.bound, call=call))
+        if begun.expected_right and np.array_equal(begun.want[compared], found[compared]):
+            yield Start(begun, defect)
 
 
 def _untouched(ev: Evidence, cells: np.ndarray) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from refsim.bytediff.invocations import Geometry, Writer, named, work_items, writer
+from refsim.bytediff.invocations import Coordinates, Geometry, Writer, coordinates, work_items, writer
 from refsim.core.buffer import FILL, ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
@@ -38,8 +38,6 @@ class Evidence:
     others: Mapping[str, np.ndarray] = field(default_factory=dict)
     geometry: Geometry | None = None
     guards: int = 0
-    #: What `once` functions gave for this evidence, by their names.
-    kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def desc(self) -> TensorDesc:
@@ -83,7 +81,7 @@ class Evidence:
     @property
     def turned(self) -> Evidence:
         """The same with the two buffers exchanged."""
-        return replace(self, expected=self.actual, actual=self.expected, kept={})
+        return replace(self, expected=self.actual, actual=self.expected)
 
     @cached_property
     def faulty(self) -> np.ndarray:
@@ -97,9 +95,32 @@ class Evidence:
     @cached_property
     def kinds(self) -> np.ndarray:
         """ByteKind per cell."""
-        if self.desc.is_int8:
-            return byte_kinds(self.desc)
-        return np.full(self.desc.buffer_numel, ByteKind.VALUE, np.uint8)
+        return byte_kinds(self.desc)[:: self.want.itemsize]
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """Bool per cell: an element, and no padding."""
+        return self.kinds == ByteKind.VALUE
+
+    @cached_property
+    def wrong(self) -> np.ndarray:
+        """Bool per cell: an element that differs."""
+        return self.differing & self.values
+
+    @cached_property
+    def coordinates(self) -> Coordinates:
+        """(n, c, h, w) of every cell."""
+        return coordinates(self.desc)
+
+    @cached_property
+    def foreign(self) -> dict[str, np.ndarray]:
+        """The other buffers by name, as cells; what is less than a cell at their ends is left out."""
+        size = self.want.itemsize
+        found = {}
+        for name, raw in self.others.items():
+            held = np.ascontiguousarray(raw).view(np.uint8).reshape(-1)
+            found[name] = held[: len(held) // size * size].view(self.want.dtype)
+        return found
 
     @property
     def call(self) -> Call:
@@ -127,15 +148,15 @@ class Evidence:
         assert self.launch is not None
         return work_items(self.launch) if self.geometry is None else self.geometry.items
 
+    @cached_property
+    def items_of_cells(self) -> np.ndarray:
+        """The work item (x, y, z) that writes each cell: int64 (3, cells); there must be a ``launch``."""
+        return np.repeat(self.items, 4 // self.want.itemsize, axis=1)
+
     def writer(self, word: int) -> Writer | None:
         """Who writes a word, if the launch is known."""
-        if self.launch is None:
-            return None
-        return (
-            writer(self.launch, word)
-            if self.geometry is None
-            else named(self.launch, list(self.items[:, word]))
-        )
+        items = None if self.geometry is None else self.geometry.items
+        return None if self.launch is None else writer(self.launch, word, items)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -155,8 +176,7 @@ class Evidence:
             computed = common in (-128, 127, params.get("out_zp"), params.get("zp"))
         else:
             computed = common != int(np.array([common] * 4).astype(np.int8).view(np.int32)[0])
-        found = (0, *(() if computed else (common,)), self.unwritten)
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys((0, self.unwritten if computed else common, self.unwritten)))
 
     @cached_property
     def unwritten(self) -> int:
@@ -182,15 +202,15 @@ class Evidence:
 
 
 def once(make: Callable[[Evidence], T]) -> Callable[[Evidence], T]:
-    """A function that computes only once for each evidence what is costly and needed more than once."""
+    """A function that computes only once for each evidence, and keeps it there, as a cached property does."""
     name = f"{make.__module__}.{make.__qualname__}"
 
     @wraps(make)
     def found(ev: Evidence) -> T:
-        if name not in ev.kept:
-            ev.kept[name] = make(ev)
-        held: T = ev.kept[name]
-        return held
+        kept: dict[str, T] = vars(ev)
+        if name not in kept:
+            kept[name] = make(ev)
+        return kept[name]
 
     return found
 
@@ -202,15 +222,10 @@ def cells(buffer: PackedBuffer) -> np.ndarray:
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """The different whole numbers among these, ascending: what np.unique gives, which hashes and is much slower."""
-    if not values.size:
-        return values.reshape(-1)
-    flat = values.reshape(-1)
-    low, high = int(flat.min()), int(flat.max())
-    if high - low <= flat.size + 256:
-        counts = np.bincount(flat.astype(np.int64) - low)
-        return (np.flatnonzero(counts) + low).astype(values.dtype)
-    flat = np.sort(flat)
-    return flat[np.append(True, flat[1:] != flat[:-1])]
+    ordered = np.sort(values, axis=None, kind="stable")
+    first = np.ones(ordered.size, bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]
 
 
 def numbered(parts: Sequence[np.ndarray]) -> np.ndarray:

@@ -8,7 +8,6 @@ import numpy as np
 
 from refsim.bytediff import within
 from refsim.bytediff.evidence import Evidence, distinct
-from refsim.core.buffer import ByteKind
 
 #: Fewer differing elements than this say nothing together.
 FEW = 4
@@ -21,24 +20,19 @@ def summary(ev: Evidence) -> list[str]:
     """Sentences that hold for all differing elements; one about the padding if no element differs."""
     if not ev.differing.any():
         return []
-    at = _wrong(ev)
+    at = np.flatnonzero(ev.wrong)
     return [line for rule in PATTERNS for line in rule(ev, at)] if len(at) else [PADDING_ONLY]
 
 
 def facts(ev: Evidence) -> list[str]:
     """Sentences for where no cause is known; none if only a few elements differ."""
-    at = _wrong(ev)
+    at = np.flatnonzero(ev.wrong)
     return [line for rule in FACTS for line in rule(ev, at)] if len(at) >= FEW else []
-
-
-def _wrong(ev: Evidence) -> np.ndarray:
-    """The cells of the differing elements."""
-    return np.flatnonzero(ev.differing & (ev.kinds == ByteKind.VALUE))
 
 
 def _extent(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """All elements, or a single one."""
-    if len(at) == np.count_nonzero(ev.kinds == ByteKind.VALUE):
+    if len(at) == np.count_nonzero(ev.values):
         yield "every element differs"
     elif len(at) == 1:
         yield "one element differs"
@@ -55,7 +49,7 @@ def _steps(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """How far the values are off."""
     if not ev.desc.is_int8:
         return
-    step, got = ev.got[at].astype(np.int64) - ev.want[at].astype(np.int64), distinct(ev.got[at])
+    step, got = ev.got[at].astype(np.int64) - ev.want[at], distinct(ev.got[at])
     low, high = int(step.min()), int(step.max())
     if low >= -1 and high <= 1:
         yield "off by one step only: rounding"
@@ -78,12 +72,11 @@ def _where(ev: Evidence, at: np.ndarray) -> Iterator[str]:
 
 def _held(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """The values that wrong elements hold."""
-    got = ev.actual.data[at] if not ev.desc.is_int8 else ev.got[at]
     values, first, counts = np.unique(ev.got[at], return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:MOST_VALUES]
     share = int(counts[order].sum())
     if 2 * share >= len(at):
-        listed = ", ".join(f"{got[first[k]].item():g}" for k in order)
+        listed = ", ".join(f"{held.item():g}" for held in ev.actual.data[at[first[order]]])
         yield f"{share} of {len(at)} wrong elements hold {listed}"
     else:
         yield f"{len(values)} different values among {len(at)} wrong elements"
@@ -92,7 +85,7 @@ def _held(ev: Evidence, at: np.ndarray) -> Iterator[str]:
 def _off(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """Direction and size of the errors."""
     if ev.desc.is_int8:
-        step = ev.got[at].astype(np.int64) - ev.want[at].astype(np.int64)
+        step = ev.got[at].astype(np.int64) - ev.want[at]
         above, below = int((step > 0).sum()), int((step < 0).sum())
         middle = int(np.median(np.abs(step)))
         yield f"{above} too large, {below} too small, by {middle} steps in the middle, {np.abs(step).max()} at most"
@@ -113,8 +106,7 @@ def _function(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     known = distinct(want)
     if pairs != len(known) or 4 * len(known) > 3 * len(at) or len(known) < 2:
         return
-    values = ev.want[ev.kinds == ByteKind.VALUE]
-    if np.count_nonzero(np.isin(values, known)) > len(at):  # the same values are right elsewhere
+    if np.count_nonzero(np.isin(ev.want[ev.values], known)) > len(at):  # the same values are right elsewhere
         yield "where it is wrong, the value depends on the right one alone"
     else:
         yield "the wrong value depends on the right one alone: the epilogue or a constant, not an address"
@@ -124,13 +116,7 @@ def _known_values(ev: Evidence, at: np.ndarray) -> Iterator[str]:
     """Whether the wrong values occur elsewhere: then they were moved."""
     if len(distinct(ev.got[at])) < FEW:
         return
-    sources = {"the right output": ev.want[ev.kinds == ByteKind.VALUE]}
-    sources |= {
-        name: np.frombuffer(np.ascontiguousarray(raw).tobytes(), ev.want.dtype)
-        for name, raw in ev.others.items()
-        if np.asarray(raw).nbytes % ev.want.dtype.itemsize == 0
-    }
-    for name, source in sources.items():
+    for name, source in {"the right output": ev.want[ev.values], **ev.foreign}.items():
         if len(distinct(source)) > (128 if ev.desc.is_int8 else len(source)):
             continue  # any byte occurs there
         if np.isin(ev.got[at], source).all():

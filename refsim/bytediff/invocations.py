@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
@@ -59,30 +59,22 @@ def coordinates(desc: TensorDesc) -> Coordinates:
     return n, c, h, w
 
 
-def work_items(launch: Launch) -> np.ndarray:
-    """The work item (x, y, z) that writes each word of its output: int64 (3, words)."""
-    words = np.arange(launch.out.words, dtype=np.int64)
-    return np.stack([np.broadcast_to(along, words.shape) for along in _work_item(launch, words)])
-
-
-def writer(launch: Launch, word: int) -> Writer:
-    """Who writes one word of the launch's output."""
-    return named(launch, _work_item(launch, np.int64(word)))
-
-
-def named(launch: Launch, work_item: Sequence[Any]) -> Writer:
-    """The workgroup and the invocation of a work item."""
-    item = _triple(work_item)
-    group, invocation = launch.invocation(item)
-    return Writer(item, _triple(group), _triple(invocation))
-
-
-def _work_item(launch: Launch, words: np.ndarray | np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def work_items(launch: Launch, word: int | None = None) -> np.ndarray:
+    """The work item (x, y, z) that writes each word of its output, or this one: int64 (3, words)."""
     out = launch.out
+    words = np.arange(out.words, dtype=np.int64) if word is None else np.array([word], np.int64)
     w, h, c, n = index.coord(out.meta, 0, out.hashed, words * (4 if out.is_int8 else 1))
-    return kernel_of(launch.shader).work_item(launch, words, w, h, c, n)
+    item = kernel_of(launch.shader).work_item(launch, words, w, h, c, n)
+    return np.stack([np.broadcast_to(along, words.shape) for along in item])
 
 
-def _triple(values: object) -> Triple:
-    x, y, z = (int(value) for value in values)  # type: ignore[attr-defined]
+def writer(launch: Launch, word: int, items: np.ndarray | None = None) -> Writer:
+    """Who writes one word of the launch's output; ``items``: the work items, if not those of refsim's launches."""
+    item = work_items(launch, word)[:, 0] if items is None else items[:, word]
+    group, invocation = launch.invocation(item.tolist())
+    return Writer(*map(_triple, (item.tolist(), group, invocation)))
+
+
+def _triple(values: Sequence[int]) -> Triple:
+    x, y, z = values
     return x, y, z

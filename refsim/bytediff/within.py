@@ -7,14 +7,12 @@ the bytes are right. `regions` gives the regions that the differences allow; `re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from refsim.bytediff.evidence import Evidence, distinct, numbered, once
-from refsim.bytediff.invocations import coordinates
-from refsim.core.buffer import ByteKind
+from refsim.bytediff.evidence import Evidence, numbered, once
 from refsim.core.counted import first_or_last
 
 #: Fewer differing elements than this lie in some region by chance.
@@ -37,6 +35,9 @@ class Within:
     name: str
     mask: np.ndarray
 
+    def __and__(self, other: Within) -> Within:
+        return Within(f"{self.name} and {other.name}", self.mask & other.mask)
+
 
 @dataclass(frozen=True)
 class Filled:
@@ -46,14 +47,9 @@ class Filled:
     """
 
     names: tuple[str, ...]
-    mask: np.ndarray
     wrong: int
     inside: int
     elements: int
-
-    @property
-    def name(self) -> str:
-        return " and ".join(self.names)
 
     @property
     def by_chance(self) -> bool:
@@ -67,10 +63,8 @@ class Filled:
         return self.inside <= MOST_TIGHT * self.elements and filled and not self.by_chance
 
     def __str__(self) -> str:
-        return f"{self.name}: {self.wrong} of the {self.inside} elements there are wrong, of {self.elements} in all"
-
-
-Rule = Callable[[Evidence, np.ndarray], Iterator[Within]]
+        there = f"{self.wrong} of the {self.inside} elements there are wrong, of {self.elements} in all"
+        return f"{' and '.join(self.names)}: {there}"
 
 
 def tightest(ev: Evidence) -> Filled | None:
@@ -78,17 +72,16 @@ def tightest(ev: Evidence) -> Filled | None:
 
     A further region is added only if it leaves out a good part of what is left, so that few words say where.
     """
-    values = ev.kinds == ByteKind.VALUE
-    wrong, elements = int(np.count_nonzero(ev.differing & values)), int(np.count_nonzero(values))
-    mask, names, inside = values, list[str](), elements
+    elements = inside = int(np.count_nonzero(ev.values))
+    mask, names = ev.values, list[str]()
     for _ in range(MOST_AT_ONCE):
         sizes = [(int(np.count_nonzero(mask & region.mask)), region) for region in regions(ev)]
-        best = min(sizes, key=lambda row: row[0], default=None)
-        if best is None or (names and best[0] > LEAST_LEFT_OUT * inside):
+        size, best = min(sizes, key=lambda row: row[0], default=(inside, None))
+        if best is None or (names and size > LEAST_LEFT_OUT * inside):
             break
-        inside, mask = best[0], mask & best[1].mask
-        names.append(best[1].name)
-    return Filled(tuple(names), mask, wrong, inside, elements) if names else None
+        inside, mask = size, mask & best.mask
+        names.append(best.name)
+    return Filled(tuple(names), int(np.count_nonzero(ev.wrong)), inside, elements) if names else None
 
 
 def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None:
@@ -97,89 +90,79 @@ def slabs(ev: Evidence, wrong: np.ndarray, against: np.ndarray) -> Within | None
     They may be any, in any order; the fewest of several ways. None without any, or if they hold too little each to say
     that they were not chosen to fit.
     """
-    found = None
-    for name, numbers in divisions(ev).items():
-        count = int(numbers.max()) + 1
-        if count == 1:
-            continue
-        spoken = np.bincount(numbers[against], minlength=count) > 0
-        held = np.bincount(numbers[wrong], minlength=count)
+    ways = []
+    for name, (numbers, count) in divisions(ev).items():
+        held = np.bincount(numbers[wrong], minlength=int(numbers.max()) + 1)
         hit = int(np.count_nonzero(held))
-        if (spoken & (held > 0)).any() or held.sum() < LEAST_EACH * hit:
-            continue
-        if found is None or hit < found[0]:
-            found = hit, Within(f"only in {hit} of {len(distinct(numbers))} {name}", (held > 0)[numbers])
-    return None if found is None else found[1]
+        if held.sum() >= LEAST_EACH * hit and not (held[numbers[against]] > 0).any():
+            ways.append((hit, Within(f"only in {hit} of {count} {name}", (held > 0)[numbers])))
+    return min(ways, key=lambda way: way[0], default=(0, None))[1]
 
 
 @once
-def divisions(ev: Evidence) -> dict[str, np.ndarray]:
-    """Ways to divide a buffer: what to call the parts, and the number of each cell's part."""
-    n, c, h, w = (np.asarray(along, np.int64) for along in coordinates(ev.desc))
-    each = 4 if ev.desc.is_int8 else 1
-    found = {
-        f"{name} of an image": n * (int(along.max()) + 1) + along
-        for name, along in (("rows", h), ("columns", w), ("channels", c))
-    }
-    found |= {"rows": h, "columns": w, "channels": c, "images": n}
+def divisions(ev: Evidence) -> dict[str, tuple[np.ndarray, int]]:
+    """Ways to divide a buffer: what to call the parts, the number of each cell's part, and how many parts there are."""
+    n, c, h, w = ev.coordinates
+    along = {"rows": h, "columns": w, "channels": c}
+    found = {f"{name} of an image": n * (int(part.max()) + 1) + part for name, part in along.items()}
+    found |= {**along, "images": n}
     if ev.launch is not None:
-        groups, _ = ev.launch.invocation(list(ev.items))
-        found["workgroups"] = np.repeat(numbered(groups), each)
-    return found
+        found["workgroups"] = numbered(ev.launch.invocation(list(ev.items_of_cells))[0])
+    return {name: (numbers, int(np.count_nonzero(np.bincount(numbers)))) for name, numbers in found.items()}
 
 
 @once
 def regions(ev: Evidence) -> list[Within]:
     """The regions of each kind that hold all differing elements, the widest first; none where few elements differ."""
-    values = ev.kinds == ByteKind.VALUE
-    at = np.flatnonzero(ev.differing & values)
+    at = np.flatnonzero(ev.wrong)
     if len(at) < FEW:
         return []
-    elements = np.count_nonzero(values)
-    found = []
-    for rule in RULES:
-        for region in rule(ev, at):
-            inside = np.count_nonzero(region.mask & values)
-            if inside <= elements * (1 - LEAST_OUTSIDE):
-                found.append((inside, region))
-    found.sort(key=lambda row: -row[0])
-    return [region for _, region in found]
+    most = np.count_nonzero(ev.values) * (1 - LEAST_OUTSIDE)
+    sizes = [(np.count_nonzero(region.mask & ev.values), region) for region in _holding(ev, at)]
+    return [region for size, region in sorted(sizes, key=lambda row: -row[0]) if size <= most]
 
 
-def _seen(along: np.ndarray, at: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """(the numbers below ``count`` that differing cells have, bool per cell: whether it has one of these)."""
-    hit = np.zeros(count, bool)
+def _holding(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+    """The regions of each kind that hold the cells ``at``; a region may be the whole buffer."""
+    cells, dims = np.arange(len(ev.want)), dict(zip("nchw", ev.coordinates, strict=True))
+    if ev.desc.is_int8:
+        yield from _residues(at, "only in lane", cells, (4,))
+    for dim, along in dims.items():
+        yield from _range(at, dim, along)
+    yield from _borders(ev, at)
+    for dim, along in dims.items():
+        yield from _residues(at, f"only where {dim} % {{}} is", along, (2, 3, 4, 8, 16))
+    if ev.desc.is_int8:
+        yield from _residues(at, "only in words whose number % {} is", cells // 4, (2, 4, 8))
+    if ev.launch is not None:
+        yield from _launched(ev, at)
+    if ev.desc.is_int8:
+        yield from _signs(ev, at)
+    size = ev.want.itemsize
+    yield Within(f"only from byte {at[0] * size} on", cells >= at[0])
+    yield Within(f"only up to byte {at[-1] * size}", cells <= at[-1])
+
+
+def _seen(along: np.ndarray, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(the different numbers of the cells ``at``, bool per cell: whether it has one of these)."""
+    hit = np.zeros(int(along.max()) + 1, bool)
     hit[along[at]] = True
     return np.flatnonzero(hit), hit[along]
 
 
-def _listed(numbers: np.ndarray) -> str:
-    return ", ".join(map(str, numbers))
-
-
-def _lanes(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
-    """Lanes of the words."""
-    if ev.desc.is_int8:
-        lanes, mask = _seen(np.arange(len(ev.want)) % 4, at, 4)
-        if len(lanes) < 4:
-            yield Within(f"only in lane {_listed(lanes)}", mask)
-
-
-def _ranges(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
+def _range(at: np.ndarray, dim: str, along: np.ndarray) -> Iterator[Within]:
     """From one place of a dim to another: a border, a tail, one channel, one batch."""
-    for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
-        low, high, last = int(along[at].min()), int(along[at].max()), int(along.max())
-        if low == high:
-            yield Within(f"only at {dim} = {low}", along == low)
-        elif low:
-            yield Within(f"only at {dim} >= {low}", along >= low)
-        if high < last and low < high:
-            yield Within(f"only at {dim} <= {high}", along <= high)
+    low, high = int(along[at].min()), int(along[at].max())
+    if low == high:
+        yield Within(f"only at {dim} = {low}", along == low)
+    else:
+        yield Within(f"only at {dim} >= {low}", along >= low)
+        yield Within(f"only at {dim} <= {high}", along <= high)
 
 
 def _borders(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     """Near the edge of the image, or away from it."""
-    _, _, h, w = coordinates(ev.desc)
+    _, _, h, w = ev.coordinates
     width, height, *_ = ev.desc.sizes_whcn
     if min(width, height) < 3:
         return
@@ -188,66 +171,39 @@ def _borders(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     for nouns, distance in ways:
         most, least = int(distance[at].max()), int(distance[at].min())
         yield Within(f"only in {first_or_last(most + 1, *nouns)} of the image", distance <= most)
-        if least > 0:
-            yield Within(f"only outside {first_or_last(least, *nouns)} of the image", distance >= least)
+        yield Within(f"only outside {first_or_last(least, *nouns)} of the image", distance >= least)
 
 
-def _residues(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
-    """Places of a dim modulo a small number: a phase of a stride, a group of channels, a place in a tile."""
-    for dim, along in zip("nchw", coordinates(ev.desc), strict=True):
-        for modulus in (2, 3, 4, 8, 16):
-            if along.max() >= modulus:
-                numbers, mask = _seen(along % modulus, at, modulus)
-                if len(numbers) < modulus and len(numbers) <= max(modulus // 2, 3):
-                    yield Within(f"only where {dim} % {modulus} is {_listed(numbers)}", mask)
-
-
-def _blocks(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
-    """Words of a block, and words modulo a small number."""
-    if not ev.desc.is_int8:
-        return
-    words = np.arange(len(ev.want)) // 4
-    for modulus in (2, 4, 8):
-        if words[-1] >= modulus:
-            numbers, mask = _seen(words % modulus, at, modulus)
-            if len(numbers) < modulus and len(numbers) <= max(modulus // 2, 3):
-                yield Within(f"only in words whose number % {modulus} is {_listed(numbers)}", mask)
+def _residues(at: np.ndarray, said: str, along: np.ndarray, moduli: tuple[int, ...]) -> Iterator[Within]:
+    """Numbers modulo a small one: a lane, a phase of a stride, a group of channels, a place in a tile or a block."""
+    for modulus in moduli:
+        seen, mask = _seen(along % modulus, at)
+        if along.max() >= modulus and len(seen) <= max(modulus // 2, 3):
+            yield Within(f"{said.format(modulus)} {', '.join(map(str, seen))}", mask)
 
 
 def _launched(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     """Workgroups, invocations of a workgroup, and places in an invocation's tile."""
-    launch = ev.launch
-    if launch is None:
-        return
-    each = 4 if ev.desc.is_int8 else 1
-    items = ev.items
-    groups, locals_ = launch.invocation(list(items))
-    first = at[0] // each
-    for what, parts in (("workgroup", groups), ("invocation", [*groups, *locals_])):
-        along = np.repeat(numbered(parts), each)
-        seen, mask = _seen(along, at, int(along.max()) + 1)
-        if len(seen) == 1:
-            place = ",".join(str(int(part[first])) for part in parts[-3:])
-            where = (
-                f" of workgroup {','.join(str(int(part[first])) for part in groups)}"
-                if len(parts) > 3
-                else ""
-            )
-            yield Within(f"only in {what} {place}{where}", mask)
+    assert ev.launch is not None
+    items = list(ev.items_of_cells)
+    groups, locals_ = ev.launch.invocation(items)
+    group, local = (",".join(str(int(along[at[0]])) for along in parts) for parts in (groups, locals_))
+    whole = (f"workgroup {group}", groups), (f"invocation {local} of workgroup {group}", [*groups, *locals_])
+    for said, parts in whole:
+        mask = np.logical_and.reduce([along == along[at[0]] for along in parts])
+        if mask[at].all():
+            yield Within(f"only in {said}", mask)
     for axis, name in enumerate("xyz"):
         for what, numbers in (
             ("workgroup", groups[axis]),
             ("local id", locals_[axis]),
-            ("place in the tile", items[axis] % launch.tile[axis]),
+            ("place in the tile", items[axis] % ev.launch.tile[axis]),
         ):
-            along = np.repeat(np.asarray(numbers, np.int64), each)
-            count = int(along.max()) + 1
-            if count < 2:
-                continue
-            seen, mask = _seen(along, at, count)
+            seen, mask = _seen(numbers, at)
+            count = int(numbers.max()) + 1
             if len(seen) == 1:
                 yield Within(f"only in {what} {seen[0]} along {name}", mask)
-            elif len(seen) < count and seen[-1] - seen[0] == len(seen) - 1:
+            elif seen[-1] - seen[0] == len(seen) - 1:
                 yield Within(f"only in {what}s {seen[0]} to {seen[-1]} along {name}", mask)
             elif len(seen) <= count // 2:
                 yield Within(f"only in {len(seen)} of {count} {what}s along {name}", mask)
@@ -255,28 +211,13 @@ def _launched(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
 
 def _signs(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     """Where the right value has one sign, is saturated, or is not."""
-    if not ev.desc.is_int8:
-        return
     want = ev.want
     for name, mask in (
-        ("only where the right value is negative", want < 0),
-        ("only where the right value is not negative", want >= 0),
-        ("only where the right value is -128 or 127", (want == -128) | (want == 127)),
-        ("only where the right value is 127", want == 127),
-        ("only where the right value is -128", want == -128),
+        ("negative", want < 0),
+        ("not negative", want >= 0),
+        ("-128 or 127", (want == -128) | (want == 127)),
+        ("127", want == 127),
+        ("-128", want == -128),
     ):
-        if mask[at].all() and not mask[ev.kinds == ByteKind.VALUE].all():
-            yield Within(name, mask)
-
-
-def _tail(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
-    """Everything from a place of the buffer on, or up to one."""
-    cells = np.arange(len(ev.want))
-    unit = 1 if ev.desc.is_int8 else 4
-    if at[0]:
-        yield Within(f"only from byte {at[0] * unit} on", cells >= at[0])
-    if at[-1] < len(cells) - 1:
-        yield Within(f"only up to byte {at[-1] * unit}", cells <= at[-1])
-
-
-RULES: tuple[Rule, ...] = (_lanes, _ranges, _borders, _residues, _blocks, _launched, _signs, _tail)
+        if mask[at].all():
+            yield Within(f"only where the right value is {name}", mask)
