@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from refsim.bytediff.rank import Cause, Told
 from refsim.bytediff.report import Report
 from refsim.bytediff.search import NUMBERS
 from refsim.bytediff.search.words import Place, PlaceKey
 from refsim.core.meanings import Detail, OwnName
-from refsim.core.plain import plain
 
 #: A cause that predicts fewer differing cells than these may do so by chance.
 LEAST_DIFFERING = 8
@@ -97,18 +96,12 @@ class Agreed:
         """The cause in a table."""
         return self.cause.brief + self.otherwise
 
-    def as_json(self) -> dict[str, Any]:
-        """The cause as plain data."""
-        found: dict[str, Any] = plain(self)
-        return found
-
 
 def decided(told: Told) -> bool:
     """Whether one buffer is enough: exactly one cause predicts it, and not with a part read off the differences."""
     exact = [cause for cause in told.causes if cause.exact]
-    if len(exact) != 1 or exact[0].fitted or exact[0].where:
-        return False
-    return exact[0].differing >= LEAST_DIFFERING
+    free = [cause for cause in exact if not (cause.fitted or cause.where)]
+    return len(exact) == len(free) == 1 and free[0].differing >= LEAST_DIFFERING
 
 
 def agreed(found: Sequence[Told]) -> list[Agreed]:
@@ -124,23 +117,20 @@ def agreed(found: Sequence[Told]) -> list[Agreed]:
     for one in found:
         for cause in one.causes:
             named.setdefault(cause.name, []).append(cause)
-    order = {name: place for place, name in enumerate(named)}
     named = {name: _one_edit(causes) for name, causes in named.items()}
 
     def rank(row: Agreed) -> tuple[float, ...]:
-        causes = named[row.name]
-        once = row.cause.inferred
-        counts = (max(_exact(causes).values(), default=0), sum(_exact(causes).values()), row.exact)
-        most, total, exact = (min(count, 1) if once else count for count in counts)
+        causes, once = named[row.name], row.cause.inferred
+        exact = _exact(causes)
+        counts = (max(exact.values(), default=0), sum(exact.values()), row.exact)
+        most, *others = (min(count, 1) if once else count for count in counts)
         return (
             all(c.weak and not c.exact for c in causes),
             -len(found) if any(c.asked for c in causes) else -most,
-            -total,
-            -exact,
+            *(-count for count in others),
             once,
             -row.score,
             sum(c.fitted or bool(c.where) for c in causes),
-            order[row.name],
         )
 
     return sorted((Agreed.from_causes(causes, len(found)) for causes in named.values()), key=rank)
@@ -158,7 +148,7 @@ def _edits(cause: Cause) -> dict[PlaceKey, Place]:
     own = cause.place
     if own is None or not cause.exact or cause.where or own.edit != cause.detail:
         return {}
-    return {place.key: place for place in (own, *own.alike)}
+    return {place.key: place for place in cause.places}
 
 
 def _retold(cause: Cause, key: PlaceKey | None) -> Cause:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import numpy as np
 
@@ -15,9 +15,8 @@ from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.search import stored
 from refsim.bytediff.search.stored import PADDING
 from refsim.bytediff.search.words import Place
-from refsim.core.buffer import ByteKind
+from refsim.bytediff.within import Within
 from refsim.core.meanings import Detail, OwnName
-from refsim.core.plain import plain
 
 #: A cause is reported if the cells that it explains, less those that it contradicts, are at least this share of all.
 LEAST_SCORE = 0.25
@@ -88,6 +87,11 @@ class Cause:
         return made and (self.differing < LEAST_FITTED or (not self.exact and self.constant))
 
     @property
+    def places(self) -> tuple[Place, ...]:
+        """Its place and those of edits of its class that give the same bytes; none where no kernel has it."""
+        return () if self.place is None else (self.place, *self.place.alike)
+
+    @property
     def sure(self) -> bool:
         """Whether it explains everything, and no part of it was made to fit."""
         return self.exact and not (self.weak or self.fitted or self.inferred or self.where)
@@ -130,11 +134,6 @@ class Cause:
     def __str__(self) -> str:
         return f"{self.what} ({self.how})"
 
-    def as_json(self) -> dict[str, Any]:
-        """The cause as plain data."""
-        found: dict[str, Any] = plain(self)
-        return found
-
 
 class Told(Protocol):
     """A wrong buffer with its causes."""
@@ -145,15 +144,11 @@ class Told(Protocol):
 
 def exact_edits(found: Iterable[Told]) -> list[str]:
     """The words of edits that predict one of these buffers exactly: other buffers of the kernel may be due to them."""
-    every = (cause for one in found for cause in one.causes if cause.exact)
-    free = (cause for cause in every if not (cause.fitted or cause.where or cause.observed))
-    words = (
-        (cause.detail, *(place.edit for place in (cause.place, *cause.place.alike)))
-        if cause.place is not None
-        else (cause.detail,)
-        for cause in free
-    )
-    return list(dict.fromkeys(chain.from_iterable(words)))
+    words = []
+    for cause in chain.from_iterable(one.causes for one in found):
+        if cause.exact and not (cause.fitted or cause.where or cause.observed):
+            words += [cause.detail, *(place.edit for place in cause.places)]
+    return list(dict.fromkeys(words))
 
 
 def explained(ev: Evidence, seconds: float, like: Collection[str] = ()) -> tuple[Start, list[Cause]]:
@@ -180,7 +175,6 @@ def causes(ev: Evidence, seconds: float, like: Collection[str] = ()) -> list[Cau
     """
     if not ev.differing.any() or ev.reversed:
         return []
-    elements = _scope(ev).elements
     found = _best(judge(ev, one) for one in (*defects.known(ev), *stored.predictions(ev)))
     known = any(_worse(cause) <= _BEST_ELEMENTS for cause in found)
     edits = (
@@ -190,6 +184,7 @@ def causes(ev: Evidence, seconds: float, like: Collection[str] = ()) -> list[Cau
     found = _best((*found, *_best(sorted(edits, key=_worse))[:MOST_EDITS]))
     # The sort is stable: causes that fit equally well keep their order. A wrong address leaves padding at 0, so it
     # predicts any padding that is wrongly 0. Where every element is right, that is no evidence about addresses.
+    elements = bool(ev.wrong.any())
     return sorted(found, key=lambda cause: (not elements and cause.name != PADDING, _worse(cause)))
 
 
@@ -197,7 +192,7 @@ def _best(found: Iterable[Cause]) -> list[Cause]:
     """The best cause of each name, of those that explain enough; of equal ones the first, with any place."""
     best: dict[str, Cause] = {}
     for cause in found:
-        if cause.score < _least(cause):
+        if cause.score < (LEAST_INFERRED if cause.inferred else LEAST_SCORE):
             continue
         held = best.setdefault(cause.name, cause)
         if _worse(cause) < _worse(held):
@@ -205,10 +200,6 @@ def _best(found: Iterable[Cause]) -> list[Cause]:
         elif _worse(cause) == _worse(held) and held.place is None:
             best[cause.name] = replace(held, place=cause.place)
     return list(best.values())
-
-
-def _least(cause: Cause) -> float:
-    return LEAST_INFERRED if cause.inferred else LEAST_SCORE
 
 
 Rank = tuple[bool, float, bool, bool, bool, bool]
@@ -222,32 +213,11 @@ def _worse(cause: Cause) -> Rank:
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Scope:
-    """The cells that are counted, bool each: those that differ, those that need a cause, and those that are right.
-
-    ``elements``: any element differs, so elements alone are counted. ``first`` is the first cell that differs.
-    """
-
-    elements: bool
-    differing: np.ndarray
-    faulty: np.ndarray
-    alike: np.ndarray
-    differ: int
-    are_alike: int
-    first: int
-
-
 @once
-def _scope(ev: Evidence) -> _Scope:
-    values = ev.kinds == ByteKind.VALUE
-    elements = bool((ev.differing & values).any())
-    counted = values & ev.compared if elements else ev.compared
-    differing, alike = ev.differing & counted, ~ev.differing & counted
-    return _Scope(
-        elements, differing, ev.faulty & counted, alike,
-        int(np.count_nonzero(differing)), int(np.count_nonzero(alike)), int(differing.argmax()),
-    )  # fmt: skip
+def _counted(ev: Evidence) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Bool per cell: it differs, it needs a cause, it is right. Where any element differs, no padding is counted."""
+    counted = ev.values & ev.compared if ev.wrong.any() else ev.compared
+    return ev.differing & counted, ev.faulty & counted, ~ev.differing & counted
 
 
 def judge(ev: Evidence, prediction: Prediction) -> Cause:
@@ -255,24 +225,21 @@ def judge(ev: Evidence, prediction: Prediction) -> Cause:
 
     Right bytes need no cause: one that differs only since the expected one is wrong is explained by none.
     """
-    scope = _scope(ev)
+    differing, faulty, alike = _counted(ev)
     right = prediction.cells == ev.got
-    explained, count = int(np.count_nonzero(right & scope.faulty)), scope.differ
-    contradicted = scope.are_alike - int(np.count_nonzero(right & scope.alike))
-    in_region = contradicted > 0 and explained >= LEAST_IN_REGION * count
-    held = prediction.cells[scope.first]
-    constant = not ((prediction.cells != held) & scope.differing).any()
-    where, mask = "", None
+    against = ~right & alike
+    explained, count = int(np.count_nonzero(right & faulty)), int(np.count_nonzero(differing))
+    contradicted = int(np.count_nonzero(against))
+    constant = not ((prediction.cells != prediction.cells[differing.argmax()]) & differing).any()
+    region = None
     # one constant value in a region says no more than the pattern does
-    if in_region and not constant:
-        against = ~right & scope.alike
-        where, mask = _region(ev, against, contradicted)
-        if explained == count and (mask is None or (against & mask).any()):
-            slabs = within.slabs(ev, scope.differing, against)
-            where, mask = (where, mask) if slabs is None else (slabs.name, slabs.mask)
-        if mask is not None:
-            right = np.where(mask, right, ev.want == ev.got)
-            contradicted = int(np.count_nonzero(against & mask))
+    if contradicted and explained >= LEAST_IN_REGION * count and not constant:
+        region = _region(ev, against)
+        if explained == count and (region is None or (against & region.mask).any()):
+            region = within.slabs(ev, differing, against) or region
+    if region is not None:
+        right = np.where(region.mask, right, ev.want == ev.got)
+        contradicted = int(np.count_nonzero(against & region.mask))
     return Cause(
         prediction.name,
         prediction.detail,
@@ -282,26 +249,25 @@ def judge(ev: Evidence, prediction: Prediction) -> Cause:
         whole=bool((right | ~ev.compared).all()),
         fitted=prediction.fitted or prediction.inferred,
         inferred=prediction.inferred,
-        where=where,
+        where="" if region is None else region.name,
         constant=constant,
     )
 
 
-def _region(ev: Evidence, against: np.ndarray, contradicted: int) -> tuple[str, np.ndarray | None]:
+def _region(ev: Evidence, against: np.ndarray) -> Within | None:
     """The region, or two regions at once, that holds every difference and the fewest of the cells ``against``.
 
-    The widest of equal ones; "" and None where no region holds fewer than half of these cells.
+    The widest of equal ones; None where no region holds fewer than half of these cells.
     """
     regions = within.regions(ev)
-    best, name, mask = contradicted / 2, "", None
     left = [int(np.count_nonzero(against & region.mask)) for region in regions]
-    for region, count in zip(regions, left, strict=True):
-        if count < best:
-            best, name, mask = count, region.name, region.mask
-    if best and mask is not None:
-        first, inside = (name, mask), against & mask
-        for region in regions:
-            count = int(np.count_nonzero(inside & region.mask))
-            if count < best / 2:
-                best, name, mask = count, f"{first[0]} and {region.name}", first[1] & region.mask
-    return name, mask
+    least = min(left, default=0)
+    if not regions or 2 * least >= np.count_nonzero(against):
+        return None
+    first = found = regions[left.index(least)]
+    inside = against & first.mask
+    for region in regions if least else ():
+        count = int(np.count_nonzero(inside & region.mask))
+        if 2 * count < least:
+            least, found = count, first & region
+    return found
