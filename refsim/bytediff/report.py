@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from refsim.bytediff import text
-from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import facts, summary
 from refsim.bytediff.findings import Allowed, Count, Difference, Findings
@@ -107,117 +106,74 @@ def diff(
         need = f"a whole number from 0 to {OUTSIDE // 2}"
         raise ParameterError("diff", "guards: wrong count of words", got=repr(guards), need=need)
     if explain and call is not None and is_laid_flat(call.call):
-        return _flat(expected, actual, call, geometry, limit, title, search, seen)
+        places = {"limit": limit, "title": title, "geometry": geometry}
+        shown = diff(expected, actual, call=call, device=True, explain=False, **places)  # type: ignore[arg-type]
+        return _explained_packed(shown, search, seen)
     desc = _described(expected, actual, layout, shape, call)
     if actual_layout is not None and (laid := TensorDesc(desc.shape, actual_layout)) != desc:  # type: ignore[arg-type]
-        options = {"profile": profile, "limit": limit, "explain": explain}
-        more = {"others": others, "search": search, "seen": seen}
-        return _relaid(expected, actual, desc, laid, title, call, options, more)
+        right, held = (_buffer(one, of, "")[0].unpack() for one, of in ((expected, desc), (actual, laid)))
+        told = diff(
+            right, held, desc.layout, desc.shape, call=call, others=others, profile=profile, limit=limit,
+            explain=explain, search=search, seen=seen,
+        )  # fmt: skip
+        shown = diff(right, actual, laid.layout, laid.shape, explain=explain, limit=0, title=title)
+        return _told_there(told, shown)
     if call is not None and call.call.out != desc:
         raise ShapeError("diff", "the call writes another tensor", got=desc, need=call.call.out)
-    ev, counts = _compared(expected, actual, desc, device, call, previous, others or {}, geometry)
-    ev = replace(ev, guards=guards)
-    chosen, legal = _legality(ev, profile, explain)
-    rest, causes = Start(ev), list[Cause]()
-    if explain:
-        with doing.explaining(str(desc if call is None else call.case)):
-            seconds = allowed() if search is None else search
-            rest, causes = explained(ev, 0 if seen else seconds, exact_edits(like))
-    if seen is not None and ev.differing.any():
-        causes.insert(0, Cause.seen(*seen, int(ev.differing.sum())))
-    report = Report(
-        ev,
-        title or f"{desc}",
-        counts,
-        _differences(ev, legal, limit),
-        int(ev.differing.sum()),
-        {name: allowed for name, (_, allowed) in legal.items()},
-        chosen,
-        (*rest.told, *([] if holds_elements(actual, desc) else _laid_as(ev)), *summary(rest.evidence))
-        if explain
-        else (),
-        tuple(causes),
-    )
-    if not explain or report.known or ev.reversed:
-        return report
-    return replace(report, facts=tuple(facts(rest.evidence)))
-
-
-def _compared(
-    expected: Raw, actual: Raw, desc: TensorDesc, device: bool, call: BoundCase | None, previous: BoundCase | None,
-    others: Mapping[str, np.ndarray], geometry: Geometry | None,
-) -> tuple[Evidence, tuple[Count, ...]]:  # fmt: skip
-    """The two buffers with what is known of them, and their bytes by kind: how many there are, and how many differ."""
     want, want_tail = _buffer(expected, desc, "expected")
     got, got_tail = _buffer(actual, desc, "actual")
-    compared = np.ones(len(cells(want)), bool)
     lacking = any(holds_elements(given, desc) for given in (expected, actual))
+    compared = np.ones(len(cells(want)), bool)
     if lacking:
         compared = byte_kinds(desc) == ByteKind.VALUE
     elif device and call is not None and desc.is_int8:
         compared = call.call.device_defined()
     known = {f"input {name}": b.raw for name, b in call.inputs.items()} if call is not None else {}
-    ev = Evidence(want, got, compared, call, previous, {**known, **others}, geometry)
-    return ev, (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail))
-
-
-def _legality(ev: Evidence, profile: Profile | str | None, explain: bool) -> tuple[str | None, Legal]:
-    """The name of the profile that the device is allowed, and what each profile would give; none if nothing asks."""
-    own = {profile.name: profile} if isinstance(profile, Profile) else {}
+    ev = Evidence(want, got, compared, call, previous, {**known, **(others or {})}, geometry, guards)
     chosen = profile.name if isinstance(profile, Profile) else profile
-    legal = _legal(ev, own) if explain or chosen is not None else {}
-    if chosen is not None and ev.bound is None:
-        raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=chosen)
-    if chosen is not None and chosen not in legal:
-        raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, legal))
-    return chosen, legal
+    legal = _legal(ev, profile) if explain or chosen is not None else {}
+    differing = int(ev.differing.sum())
+    report = Report(
+        ev,
+        title or f"{desc}",
+        (*_counts(ev, UNKNOWN if lacking else UNSPECIFIED), *_tail(want_tail, got_tail)),
+        _differences(ev, legal, limit),
+        differing,
+        {name: allowed for name, (_, allowed) in legal.items()},
+        chosen,
+        pattern=(),
+        causes=(Cause.seen(*seen, differing),) if seen is not None and differing else (),
+    )
+    if not explain:
+        return report
+    with doing.explaining(str(desc if call is None else call.case)):
+        seconds = allowed() if search is None else search
+        rest, causes = explained(ev, 0 if seen else seconds, exact_edits(like))
+    elsewhere = [] if holds_elements(actual, desc) else _laid_as(ev)
+    pattern = (*rest.told, *elsewhere, *summary(rest.evidence))
+    report = replace(report, pattern=pattern, causes=(*report.causes, *causes))
+    return report if report.known or ev.reversed else replace(report, facts=tuple(facts(rest.evidence)))
 
 
-def _flat(
-    expected: Raw,
-    actual: Raw,
-    call: BoundCase,
-    geometry: Geometry | None,
-    limit: int,
-    title: str,
-    search: float | None,
-    seen: tuple[str, str] | None,
-) -> Report:
+def _explained_packed(shown: Report, search: float | None, seen: tuple[str, str] | None) -> Report:
     """Places on flat tensors, with the causes of the same values in packed ones: refsim's kernels are packed."""
-    shown = diff(
-        expected, actual, call=call, device=True, limit=limit, title=title, explain=False, geometry=geometry
-    )
-    inputs = {name: packed_array(call.call, buffer.unpack()) for name, buffer in call.inputs.items()}
-    packed = packed_twin(call.call)
+    ev, packed = shown.evidence, packed_twin(shown.evidence.call)
+    inputs = {name: packed_array(ev.call, array) for name, array in ev.arrays.items()}
     arrays = {name: PackedBuffer.pack(inputs[name], desc.layout) for name, desc in packed.descs.items()}
-    values = (_buffer(one, shown.desc, "")[0].unpack() for one in (expected, actual))
-    want, got = (packed.stored(array, arrays) for array in values)
-    told = diff(
-        want, got, call=BoundCase(call.case, packed, arrays), device=True, limit=1, search=search, seen=seen
-    )
+    want, got = (packed.stored(buffer.unpack(), arrays) for buffer in (ev.expected, ev.actual))
+    assert ev.bound is not None
+    call = BoundCase(ev.bound.case, packed, arrays)
+    told = diff(want, got, call=call, device=True, limit=1, search=search, seen=seen)
     return replace(shown, pattern=told.pattern, causes=told.causes, facts=told.facts)
 
 
-def _relaid(
-    expected: Raw,
-    actual: Raw,
-    desc: TensorDesc,
-    laid: TensorDesc,
-    title: str,
-    call: BoundCase | None,
-    options: dict[str, Any],
-    more: dict[str, Any],
-) -> Report:
+def _told_there(told: Report, shown: Report) -> Report:
     """Places in the actual buffer, which lies in another layout; values and their causes as in the expected one."""
-    want, got = (_buffer(one, of, "")[0].unpack() for one, of in ((expected, desc), (actual, laid)))
-    told = diff(want, got, desc.layout, desc.shape, call=call, **options, **more)
-    shown = diff(want, actual, laid.layout, laid.shape, explain=options["explain"], limit=0, title=title)
     places = tuple(
-        replace(row, place=at_index(laid, row.place.index), writer=None) for row in told.differences
+        replace(row, place=at_index(shown.desc, row.place.index), writer=None) for row in told.differences
     )
-    addresses = [
-        cause for cause in shown.causes if cause.exact and cause.name not in {c.name for c in told.causes}
-    ]
+    named = {cause.name for cause in told.causes}
+    addresses = [cause for cause in shown.causes if cause.exact and cause.name not in named]
     return replace(
         told,
         evidence=shown.evidence,
@@ -234,12 +190,10 @@ def _laid_as(ev: Evidence) -> Iterator[str]:
     """In which other layouts the actual bytes are exactly the right values."""
     if not ev.desc.is_int8 or not ev.differing.any() or ev.reversed:
         return
-    rows = [TensorDesc(ev.desc.shape, row) for row in (*INT8_LAYOUTS, *FOREIGN) if row != ev.desc.layout]
-    fitting = [
-        str(row.layout)
-        for row in rows
-        if row.nbytes == ev.desc.nbytes and np.array_equal(unpacked(row, ev.got).ravel(), ev.logical.ravel())
-    ]
+    others = [TensorDesc(ev.desc.shape, row) for row in (*INT8_LAYOUTS, *FOREIGN) if row != ev.desc.layout]
+    large = [desc for desc in others if desc.nbytes == ev.desc.nbytes]
+    right = ev.logical.ravel()
+    fitting = [str(d.layout) for d in large if np.array_equal(unpacked(d, ev.got).ravel(), right)]
     if fitting:
         yield f"these are {' or '.join(fitting)} bytes, all of them right: --actual-layout {fitting[0]}"
 
@@ -274,43 +228,32 @@ def _buffer(given: Raw, desc: TensorDesc, which: str) -> tuple[PackedBuffer, np.
         raise RawBufferError(f"diff: {which}", error.what, got=error.got, need=error.need) from error
 
 
-def _counts(ev: Evidence, left_out: str) -> list[Count]:
-    size = 1 if ev.desc.is_int8 else 4
-    raw = ev.want != ev.got
-    found = []
-    for kind in ByteKind:
-        mask = (ev.kinds == kind) & ev.compared
-        if mask.any():
-            found.append(Count(kind.label, int(mask.sum()) * size, _bytes_differing(ev, raw & mask), True))
-    spared = ~ev.compared
-    if spared.any():
-        differing = 0 if left_out == UNKNOWN else int((raw & spared).sum())
-        found.append(Count(left_out, int(spared.sum()), differing, False))
-    return found
+def _counts(ev: Evidence, left_out: str) -> Iterator[Count]:
+    masks = {kind.label: (ev.kinds == kind) & ev.compared for kind in ByteKind}
+    for name, mask in {**masks, left_out: ~ev.compared}.items():
+        want, got = (held[mask].view(np.uint8) for held in (ev.want, ev.got))
+        if len(want):
+            different = 0 if name == UNKNOWN else int((want != got).sum())
+            yield Count(name, len(want), different, name != left_out)
 
 
-def _bytes_differing(ev: Evidence, mask: np.ndarray) -> int:
-    if ev.desc.is_int8:
-        return int(mask.sum())
-    return int((ev.want[mask].view(np.uint8) != ev.got[mask].view(np.uint8)).sum())
-
-
-def _tail(want: np.ndarray, got: np.ndarray) -> list[Count]:
+def _tail(*tails: np.ndarray) -> Iterator[Count]:
     """The bytes behind the tensor that come from rounding an allocation up to 16; no kernel writes or reads them."""
-    count = max(len(want), len(got))
-    if not count:
-        return []
-    both = min(len(want), len(got))
-    differing = int((want[:both] != got[:both]).sum()) if both else int((np.r_[want, got] != 0).sum())
-    return [Count(TAIL, count, differing, False)]
+    if count := max(map(len, tails)):
+        want, got = (tail if len(tail) else np.zeros(count, np.uint8) for tail in tails)
+        yield Count(TAIL, count, int((want != got).sum()), False)
 
 
-def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> Legal:
-    """What each profile, and each of the ``extra`` ones, would give."""
-    if ev.bound is None:
-        return {}
-    found = {}
-    for name, profile in {**PROFILES, **extra}.items():
+def _legal(ev: Evidence, chosen: Profile | str | None) -> Legal:
+    """What each profile would give, the one that the device is allowed among them; none without the call."""
+    known = {**PROFILES, chosen.name: chosen} if isinstance(chosen, Profile) else PROFILES
+    if ev.bound is None and chosen is not None:
+        got = chosen.name if isinstance(chosen, Profile) else chosen
+        raise ParameterError("diff", "a profile needs the call that wrote the buffer", got=got)
+    if isinstance(chosen, str) and chosen not in known:
+        raise ParameterError("diff", "unknown profile", got=repr(chosen), need=choices.need(chosen, known))
+    found: dict[str, tuple[np.ndarray, Allowed]] = {}
+    for name, profile in known.items() if ev.bound is not None else ():
         if not ev.differing.any():
             found[name] = (ev.want == ev.got, Allowed(0, 0))
             continue
@@ -325,17 +268,14 @@ def _legal(ev: Evidence, extra: Mapping[str, Profile]) -> Legal:
 def _differences(ev: Evidence, legal: Legal, limit: int) -> tuple[Difference, ...]:
     at = np.flatnonzero(ev.differing)
     order = np.argsort(ev.kinds[at], kind="stable")  # elements before padding
-    return tuple(_difference(ev, int(cell), legal) for cell in at[order][:limit])
-
-
-def _difference(ev: Evidence, cell: int, legal: Legal) -> Difference:
-    byte = cell * (1 if ev.desc.is_int8 else 4)
-    want, got = ev.expected.data[cell], ev.actual.data[cell]
-    return Difference(
-        at_byte(ev.desc, byte),
-        want.item(),
-        got.item(),
-        ByteKind(int(ev.kinds[cell])).label,
-        ev.writer(byte // 4),
-        tuple(name for name, (right, _) in legal.items() if right[cell]),
+    return tuple(
+        Difference(
+            at_byte(ev.desc, cell * ev.want.itemsize),
+            ev.expected.data[cell].item(),
+            ev.actual.data[cell].item(),
+            ByteKind(int(ev.kinds[cell])).label,
+            ev.writer(cell * ev.want.itemsize // 4),
+            tuple(name for name, (right, _) in legal.items() if right[cell]),
+        )
+        for cell in at[order][:limit].tolist()
     )

@@ -11,7 +11,7 @@ import numpy as np
 from refsim.bytediff.evidence import Evidence, cells
 from refsim.bytediff.facts import summary
 from refsim.bytediff.report import Report, diff
-from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import ParameterError, ShapeError
 from refsim.core.meanings import Elements
 from refsim.core.qmath import PROFILES
@@ -86,15 +86,18 @@ def judge(
     judged = _judged(versions, bound)
     base = next((v.buffer for v in judged if v.wrong == 0), versions[0])
     ev = Evidence(base, _flipped(base, versions), np.ones(len(cells(base)), bool), bound)
-    values = ev.kinds == ByteKind.VALUE
-    flips = int((ev.differing & values).sum())
+    flips = int(ev.wrong.sum())
+    wrong, report = next((v.buffer for v in judged if v.verdict == WRONG), None), None
+    if bound is not None and wrong is not None:
+        right = bound.call.expected(bound.inputs)
+        report = diff(right, wrong, call=bound, device=True, limit=limit, title=title, seen=seen)
     return Judgement(
         judged,
         flips,
-        int(values.sum()),
-        int((ev.differing & ~values).sum()),
+        int(ev.values.sum()),
+        int((ev.differing & ~ev.values).sum()),
         tuple(summary(ev)) if flips else (),
-        _report(judged, bound, limit, title, seen),
+        report,
     )
 
 
@@ -119,23 +122,8 @@ def _judged(versions: Sequence[PackedBuffer], bound: BoundCase | None) -> tuple[
 
 def _flipped(base: PackedBuffer, versions: Sequence[PackedBuffer]) -> PackedBuffer:
     """A buffer that differs from the base wherever one of the versions does, with the first other content."""
-    other = PackedBuffer.from_raw(base.raw, base.desc.shape, base.desc.layout, base.desc.dtype)
-    want, got = cells(base), cells(other)
-    for buffer in versions:
-        fresh = (got == want) & (cells(buffer) != want)
-        got[fresh] = cells(buffer)[fresh]
+    other = PackedBuffer(base.desc)
+    held = np.stack([cells(buffer) for buffer in versions])
+    first = (held != cells(base)).argmax(axis=0)
+    cells(other)[:] = np.take_along_axis(held, first[None], axis=0)[0]
     return other
-
-
-def _report(
-    versions: Sequence[Version],
-    bound: BoundCase | None,
-    limit: int,
-    title: str,
-    seen: tuple[str, str] | None,
-) -> Report | None:
-    wrong = next((v for v in versions if v.verdict == WRONG), None)
-    if bound is None or wrong is None:
-        return None
-    right = bound.call.expected(bound.inputs)
-    return diff(right, wrong.buffer, call=bound, device=True, limit=limit, title=title, seen=seen)
