@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 import numpy as np
 
+from refsim.bytediff import text
 from refsim.bytediff.findings import Findings
-from refsim.bytediff.invocations import coordinates
-from refsim.bytediff.text import COLUMNS, IN_PART, heading, unlisted, verdict
-from refsim.bytediff.text import cells as table_cells
 from refsim.core.buffer import ByteKind
 from refsim.core.counted import counted
 from refsim.core.html import rendered
@@ -50,20 +49,13 @@ def render(findings: Findings, back: tuple[str, str] | None = None, remarks: Seq
         back=back,
         remarks=remarks,
         report=findings,
-        verdict=verdict(findings),
-        heading=heading(findings),
-        in_part=IN_PART,
-        columns=COLUMNS,
-        rows=list(_rows(findings, drawn)),
-        unlisted=unlisted(findings),
+        text=text,
         shown=ROWS_SHOWN,
+        drawn=drawn,
         physical=_physical(findings, drawn),
         logical=_logical(findings, drawn),
         # "<" would let a string end the script element
         data=json.dumps(_data(findings, drawn), separators=(",", ":")).replace("<", "\\u003c"),
-        partial=None if len(drawn) == len(findings.evidence.want) else (int(drawn[0]), int(drawn[-1])),
-        total=len(findings.evidence.want),
-        unit="bytes" if findings.desc.is_int8 else "words",
     )
 
 
@@ -72,64 +64,42 @@ def _drawn(findings: Findings) -> np.ndarray:
     total = len(findings.evidence.want)
     if total <= MOST_CELLS:
         return np.arange(total)
-    differing = np.flatnonzero(findings.evidence.differing)
-    first = int(differing[0]) if len(differing) else 0
+    first = int(findings.evidence.differing.argmax())
     block = findings.desc.layout.block_numel
     begin = max(0, min(first - MOST_CELLS // 4, total - MOST_CELLS)) // block * block
     return np.arange(begin, min(total, begin + MOST_CELLS))
 
 
-def _rows(findings: Findings, drawn: np.ndarray) -> Iterator[tuple[int | None, tuple[str, ...]]]:
-    """The table: each difference with the number of its cell; None if the maps do not draw it."""
-    width = _cell_width(findings)
-    for d in findings.differences:
-        cell = d.place.byte // width
-        yield cell if drawn[0] <= cell <= drawn[-1] else None, table_cells(d)
-
-
-def _cell_width(findings: Findings) -> int:
-    """Bytes of a cell."""
-    return 1 if findings.desc.is_int8 else 4
-
-
-def _class(findings: Findings, cell: int) -> str:
-    ev = findings.evidence
-    name = _CLASSES[ByteKind(int(ev.kinds[cell]))]
-    if not ev.compared[cell]:
-        return f"{name} u"
-    return f"{name} d" if ev.differing[cell] else name
-
-
 def _cells(findings: Findings, cells: np.ndarray, xs: np.ndarray, ys: np.ndarray) -> Iterator[str]:
     """A square per cell; ``data-i`` is its number, which the script looks up."""
-    for cell, x, y in zip(cells.tolist(), xs.tolist(), ys.tolist(), strict=True):
-        yield f'<rect x="{x}" y="{y}" class="{_class(findings, cell)}" data-i="{cell}"/>'
+    ev = findings.evidence
+    marks = np.where(ev.compared, np.where(ev.differing, " d", ""), " u")
+    rows = (cells, ev.kinds[cells], marks[cells], xs, ys)
+    for cell, kind, mark, x, y in zip(*(row.tolist() for row in rows), strict=True):
+        yield f'<rect x="{x}" y="{y}" class="{_CLASSES[kind]}{mark}" data-i="{cell}"/>'
 
 
 def _physical(findings: Findings, drawn: np.ndarray) -> Map:
     """Bytes as they lie in memory: words of four lanes, blocks set apart."""
     numel = findings.desc.layout.block_numel
-    lanes = 4 if findings.desc.is_int8 else 1
+    lanes = 4 // findings.evidence.want.itemsize
     per_row = max(1, ROW_WORDS * 4 // max(numel, lanes)) * max(numel, lanes)
     place = drawn - drawn[0]
     column, row = place % per_row, place // per_row
     gaps = column // lanes * 2 + column // max(numel, lanes) * 4
     xs, ys = column * CELL + gaps, row * (CELL + 3)
-    width = int(xs.max()) + CELL if len(xs) else 0
     row_of, block_of = counted(per_row // lanes, "word"), counted(numel // lanes or 1, "word")
     caption = f"physical order: {row_of} a row, {block_of} a block"
-    return Map("".join(_cells(findings, drawn, xs, ys)), width, int(ys.max(initial=0)) + CELL, caption)
+    squares = "".join(_cells(findings, drawn, xs, ys))
+    return Map(squares, int(xs.max()) + CELL, int(ys.max()) + CELL, caption)
 
 
 def _logical(findings: Findings, drawn: np.ndarray) -> Map:
     """Elements by coordinate: a plane of rows and columns for each channel, batches below each other."""
-    desc = findings.desc
-    w_size, h_size, c_size, n_size = desc.sizes_whcn
-    n, c, h, w = (along[drawn] for along in coordinates(desc))
-    inside = (w < w_size) & (h < h_size) & (c < c_size) & (n < n_size)
-    cells, n, c, h, w = drawn[inside], n[inside], c[inside], h[inside], w[inside]
-    planes = n * c_size + c
-    used, place = np.unique(planes, return_inverse=True)
+    w_size, h_size, c_size, _ = findings.desc.sizes_whcn
+    cells = drawn[findings.evidence.values[drawn]]
+    n, c, h, w = (along[cells] for along in findings.evidence.coordinates)
+    used, place = np.unique(n * c_size + c, return_inverse=True)
     across = max(1, min(len(used), 48 // (w_size + 1)))
     xs = (place % across) * (w_size * CELL + CELL) + w * CELL
     ys = (place // across) * (h_size * CELL + 2 * CELL) + h * CELL + CELL
@@ -147,12 +117,11 @@ def _logical(findings: Findings, drawn: np.ndarray) -> Map:
 def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
     """What the script shows of a cell under the pointer; arrays over the drawn cells."""
     ev = findings.evidence
-    differing = np.flatnonzero(ev.differing[drawn])
-    n, c, h, w = (along[drawn].tolist() for along in coordinates(findings.desc))
+    n, c, h, w = (along[drawn].tolist() for along in ev.coordinates)
     found: dict[str, Any] = {
-        "first": int(drawn[0]) if len(drawn) else 0,
-        "mark": int(drawn[differing[0] if len(differing) else 0]) if len(drawn) else 0,
-        "width": _cell_width(findings),
+        "first": int(drawn[0]),
+        "mark": int(drawn[ev.differing[drawn].argmax()]),
+        "width": ev.want.itemsize,
         "block": findings.desc.layout.block_numel,
         "n": n, "c": c, "h": h, "w": w,
         "expected": _values(ev.expected.data[drawn]),
@@ -160,9 +129,7 @@ def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
         "kind": ev.kinds[drawn].tolist(),
     }  # fmt: skip
     if ev.launch is not None:
-        words = drawn // (4 if findings.desc.is_int8 else 1)
-        items = [axis[words] for axis in ev.items]
-        groups, invocations = ev.launch.invocation(items)
+        groups, invocations = ev.launch.invocation(list(ev.items_of_cells[:, drawn]))
         found["workgroup"] = np.stack(groups, 1).tolist()
         found["invocation"] = np.stack(invocations, 1).tolist()
     return found
@@ -170,6 +137,4 @@ def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
 
 def _values(array: np.ndarray) -> list[Any]:
     """JSON has no NaN and no infinities."""
-    if array.dtype == np.int8:
-        return list(array.tolist())
-    return [value if np.isfinite(value) else str(value) for value in array.tolist()]
+    return [value if isfinite(value) else str(value) for value in array.tolist()]

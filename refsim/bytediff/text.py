@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from refsim.bytediff.findings import Difference, Findings
 from refsim.core import choices, table
@@ -50,7 +50,8 @@ def styled(findings: Findings, width: int | None = None, way: str = "") -> Itera
         yield unlisted(findings), "head"
         return
     yield f"first {len(findings.differences)} of {counted(findings.differing, 'difference')}:", "head"
-    columns, rows = filled([cells(d) for d in findings.differences])
+    columns = [name for name, show in COLUMNS.items() if any(map(show, findings.differences))]
+    rows = [[COLUMNS[name](d) for name in columns] for d in findings.differences]
     for line in table.lines(columns, rows, width=width and width - 2, drop=DROP):
         yield f"  {line}".rstrip(), ""
 
@@ -90,42 +91,27 @@ def unit(findings: Findings) -> str:
     return "byte" if findings.desc.is_int8 else "element"
 
 
-COLUMNS = (
-    "byte",
-    "index",
-    "word",
-    "lane",
-    "block",
-    "kind",
-    "expected",
-    "actual",
-    "workgroup",
-    "invocation",
-    "legal",
-)
+#: The columns of the table of differences, and what stands there: who wrote a word only if the call is known.
+COLUMNS: dict[str, Callable[[Difference], str]] = {
+    "byte": lambda d: str(d.place.byte),
+    "index": lambda d: _numbers(d.place.index),
+    "word": lambda d: str(d.place.word),
+    "lane": lambda d: str(d.place.lane),
+    "block": lambda d: str(d.place.block),
+    "kind": lambda d: d.kind,
+    "expected": lambda d: _value(d.expected),
+    "actual": lambda d: _value(d.actual),
+    "workgroup": lambda d: _numbers(d.workgroup or ()),
+    "invocation": lambda d: _numbers(d.invocation or ()),
+    "legal": lambda d: " ".join(d.legal) or "no",
+}
 #: What a narrow terminal does without: what follows from the byte, then who wrote it.
 DROP = ("lane", "word", "block", "invocation", "workgroup")
 
 
-def filled(rows: Sequence[tuple[str, ...]]) -> tuple[list[str], list[list[str]]]:
-    """The columns that have content, and the rows of these: without the call nobody knows who wrote a word."""
-    held = [at for at in range(len(COLUMNS)) if not rows or any(row[at] for row in rows)]
-    return [COLUMNS[at] for at in held], [[row[at] for at in held] for row in rows]
+def _numbers(values: Sequence[int]) -> str:
+    return ",".join(map(str, values))
 
 
-def cells(d: Difference) -> tuple[str, ...]:
-    """One difference as the cells of a table."""
-    place, writer = d.place, d.writer
-    return (
-        str(place.byte),
-        ",".join(map(str, place.index)),
-        str(place.word),
-        str(place.lane),
-        str(place.block),
-        d.kind,
-        f"{d.expected:g}" if isinstance(d.expected, float) else str(d.expected),
-        f"{d.actual:g}" if isinstance(d.actual, float) else str(d.actual),
-        "" if writer is None else ",".join(map(str, writer.workgroup)),
-        "" if writer is None else ",".join(map(str, writer.invocation)),
-        " ".join(d.legal) or "no",
-    )
+def _value(value: int | float) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
