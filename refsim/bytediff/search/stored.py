@@ -5,22 +5,22 @@ Each predicts the whole buffer without a kernel. Where other values themselves a
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
 
 from refsim.bytediff.evidence import Evidence, Prediction, distinct, once
-from refsim.bytediff.invocations import coordinates
 from refsim.bytediff.search.device import IN_WORDS, loaded, rolled
 from refsim.core import choices, index
 from refsim.core.buffer import ByteKind, offsets
-from refsim.core.launch import Launch
 from refsim.core.layout import DIM_NAMES, FLOAT_LAYOUTS, FOREIGN, INT8_LAYOUTS, C, H, W
 from refsim.core.qmath import QMAX, QMIN
 from refsim.core.tensor import TensorDesc
 
 NOTHING, PADDING = "nothing written", "padding leaked"
+#: Of wrong addresses: several elements go to one cell.
+SHARED = "address"
 #: So few distinct values among the wrong elements could be anywhere.
 LEAST_VALUES = 6
 #: How many differing cells vote for a distance, how far it is at most, and how many distances are tried.
@@ -40,7 +40,7 @@ def predictions(ev: Evidence) -> Iterator[Prediction]:
     yield from _addresses(ev)
     yield from _padding(ev)
     yield from _foreign(ev)
-    at = np.flatnonzero(ev.differing & (ev.kinds == ByteKind.VALUE))
+    at = np.flatnonzero(ev.wrong)
     if len(distinct(ev.got[at])) >= LEAST_VALUES:
         yield from _distances(ev, at)
         yield from _slices(ev)
@@ -60,13 +60,16 @@ def _before(ev: Evidence) -> list[tuple[str, np.ndarray, bool]]:
     found = [
         (f"0x{fill & shown:02X} is left there", np.full_like(ev.want, fill), fill != 0) for fill in ev.fills
     ]
-    for name, raw in ev.others.items():
-        held = np.ascontiguousarray(raw).view(np.uint8).reshape(-1)
-        if len(held) >= ev.desc.nbytes:
-            stale = held[: ev.desc.nbytes].view(ev.want.dtype)
-            if 2 * np.count_nonzero((stale == ev.got) & ev.differing) > np.count_nonzero(ev.differing):
-                found.append((f"the bytes of {name} are left there", stale, False))
+    for name, held in _as_long(ev).items():
+        if 2 * np.count_nonzero((held == ev.got) & ev.differing) > np.count_nonzero(ev.differing):
+            found.append((f"the bytes of {name} are left there", held, False))
     return found
+
+
+def _as_long(ev: Evidence) -> dict[str, np.ndarray]:
+    """Where other buffers begin, as many cells as the output has; of those that are large enough."""
+    size = len(ev.want)
+    return {name: held[:size] for name, held in ev.foreign.items() if len(held) >= size}
 
 
 def _unwritten(ev: Evidence) -> Iterator[Prediction]:
@@ -84,7 +87,7 @@ def _unwritten(ev: Evidence) -> Iterator[Prediction]:
 def _missing(ev: Evidence) -> Iterator[tuple[str, str, np.ndarray, bool]]:
     """(class, in words, bool per cell: whether nobody wrote it, whether that was read off the differences)."""
     tile = "last tile missing"
-    n, c, h, w = coordinates(ev.desc)
+    n, c, h, w = ev.coordinates
     if ev.bound is not None and ev.call.op.channel_dim == -1:  # an image is a plane of rows
         yield "batch ignored", "rows of the first plane alone are written", (n > 0) | (c > 0), False
     yield "batch ignored", "batch 0 alone is written", n > 0, False
@@ -93,35 +96,24 @@ def _missing(ev: Evidence) -> Iterator[tuple[str, str, np.ndarray, bool]]:
         if first := int(along[wrong].min()):
             yield tile, f"{name} >= {first} of every image not computed", along >= first, True
     yield tile, f"everything from cell {wrong.argmax()} on", cells >= wrong.argmax(), True
-    each = 4 if ev.desc.is_int8 else 1
+    each = 4 // ev.want.itemsize
     for what, end in (("first", cells < each), ("last", cells >= len(cells) - each)):
         yield "only a part is written", f"the {what} word", end, False
-    if ev.launch is not None:
-        for axis, name in enumerate("xyz"):
-            items = np.repeat(ev.items[axis], each)
-            for limit, what in _limits(ev.launch, axis, int(items[wrong].min(initial=0))):
-                said = f"{name} >= {limit} of {ev.launch.global_size[axis]} not computed"
-                yield tile, f"{said} ({what})" if what else said, items >= limit, not what
-        rounded = beyond_whole_groups(ev.launch, ev.items)
-        yield tile, "the grid rounded down along every axis", np.repeat(rounded, each), False
-
-
-def _limits(launch: Launch, axis: int, first: int) -> Iterator[tuple[int, str]]:
-    extent, tile, local = launch.global_size[axis], launch.tile[axis], launch.local[axis]
-    yield extent // (local * tile) * (local * tile), "grid rounded down"
-    yield extent // tile * tile, "part of a tile dropped"
-    yield extent - 1, "one short"
-    yield max(launch.grid[axis] - 1, 0) * local * tile, "one workgroup short"
-    yield first, ""
-
-
-def beyond_whole_groups(launch: Launch, items: np.ndarray) -> np.ndarray:
-    """Words of the output that are left out if every axis of the grid is rounded down, but not to zero."""
-    missing = np.zeros(launch.out.words, bool)
-    for axis, along in enumerate(items):
-        group = launch.local[axis] * launch.tile[axis]
-        missing |= along >= max(1, launch.global_size[axis] // group) * group
-    return missing
+    if (launch := ev.launch) is None:
+        return
+    rounded = np.zeros(len(cells), bool)
+    for axis, (name, items) in enumerate(zip("xyz", ev.items_of_cells, strict=True)):
+        extent, each = launch.global_size[axis], launch.tile[axis]
+        group = each * launch.local[axis]
+        for limit, what in (
+            (extent // group * group, "grid rounded down"),
+            (extent // each * each, "part of a tile dropped"),
+            (extent - 1, "one short"),
+            (max(launch.grid[axis] - 1, 0) * group, "one workgroup short"),
+        ):
+            yield tile, f"{name} >= {limit} of {extent} not computed ({what})", items >= limit, False
+        rounded |= items >= max(1, extent // group) * group  # but not to zero
+    yield tile, "the grid rounded down along every axis", rounded, False
 
 
 def _batches(ev: Evidence) -> Iterator[Prediction]:
@@ -176,13 +168,8 @@ def _words(ev: Evidence) -> Iterator[Prediction]:
 def _addresses(ev: Evidence) -> Iterator[Prediction]:
     """Elements written to the cells of a wrong address rule."""
     for name, what, at in _rules(ev.desc):
-        yield Prediction(name, f"output written {what}", _written(ev, at))
-    for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
-        places = _places(ev.desc)
-        places[dim] = places[dim] // 4 + places[dim] % 4
-        said = f"output written with the number of each four {name}s for the place of the first"
-        # several elements go to one cell: which of them came last is read off
-        yield Prediction("address", said, _written(ev, _at(ev.desc, *places)), fitted=True)
+        # where several elements go to one cell, it is read off which of them came last
+        yield Prediction(name, f"output written {what}", _written(ev, at), fitted=name == SHARED)
     turned = np.ascontiguousarray(ev.logical.swapaxes(-1, -2)).reshape(ev.logical.shape)
     yield Prediction("H and W exchanged", "output rows written as columns", ev.with_cells(turned))
     size = ev.desc.sizes_whcn[ev.desc.layout.dim_order[-1]]
@@ -199,12 +186,13 @@ def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
     for row in (*INT8_LAYOUTS, *FOREIGN) if desc.is_int8 else FLOAT_LAYOUTS:
         if row != desc.layout:
             yield "another layout's strides", f"as {row}", offsets(TensorDesc(desc.shape, row))
+    places = _places(desc)
     for a, b in combinations((W, H, C), 2):
         name = "C and another dim exchanged" if b == C else "H and W exchanged"
         said = f"with the strides of {DIM_NAMES[b]} and {DIM_NAMES[a]} exchanged"
-        yield name, said, _with_strides(desc, a, b, desc.strides_whcn[b], desc.strides_whcn[a])
-    w, h, c, n = _places(desc)
-    yield "H and W exchanged", "with row and column exchanged", _at(desc, h, w, c, n)
+        yield name, said, _at(desc, places, {a: desc.strides_whcn[b], b: desc.strides_whcn[a]})
+    w, h, c, n = places
+    yield "H and W exchanged", "with row and column exchanged", _at(desc, (h, w, c, n))
     at, layout, turned = offsets(desc), desc.layout, "block transposed"
     size = layout.block_numel
     outer, inner = at % size // layout.inner_block, at % size % layout.inner_block
@@ -212,8 +200,11 @@ def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
     yield turned, "with the words of blocks transposed", at // size * size + outer // 4 * 4 + at % 4
     yield turned, "with squares of 4 x 4 words transposed", _squares(desc)
     slow, fast = layout.dim_order[2:]
-    grid = _with_strides(desc, slow, fast, 1, desc.blocks_whcn[slow])
+    grid = _at(desc, places, {slow: 1, fast: desc.blocks_whcn[slow]})
     yield turned, "with the block grid transposed", grid
+    for dim, name in ((W, "column"), (H, "row"), (C, "channel")):
+        folded = [along // 4 + along % 4 if at == dim else along for at, along in enumerate(places)]
+        yield SHARED, f"with the number of each four {name}s for the place of the first", _at(desc, folded)
 
 
 def _places(desc: TensorDesc) -> list[np.ndarray]:
@@ -222,15 +213,10 @@ def _places(desc: TensorDesc) -> list[np.ndarray]:
     return [w, h, c, n]
 
 
-def _at(desc: TensorDesc, *places: np.ndarray) -> np.ndarray:
-    found: np.ndarray = index.buf_idx(desc.meta, 0, desc.hashed, *places)
-    return found
-
-
-def _with_strides(desc: TensorDesc, a: int, b: int, of_a: int, of_b: int) -> np.ndarray:
-    strides = list(desc.strides_whcn)
-    strides[a], strides[b] = of_a, of_b
-    found: np.ndarray = index.buf_idx((*desc.sizes_whcn, *strides), 0, desc.hashed, *_places(desc))
+def _at(desc: TensorDesc, places: Sequence[np.ndarray], other: Mapping[int, int] | None = None) -> np.ndarray:
+    """The cells of places (w, h, c, n), where some dims have ``other`` strides."""
+    strides = {**dict(enumerate(desc.strides_whcn)), **(other or {})}
+    found: np.ndarray = index.buf_idx((*desc.sizes_whcn, *strides.values()), 0, desc.hashed, *places)
     return found
 
 
@@ -240,8 +226,7 @@ def _squares(desc: TensorDesc) -> np.ndarray:
     word, lane, row = coords[layout.inner] // 4, coords[layout.inner] % 4, coords[layout.outer]
     coords[layout.inner] = (word // 4 * 4 + row % 4) * 4 + lane
     coords[layout.outer] = row // 4 * 4 + word % 4
-    inside = np.logical_and.reduce([a < size for a, size in zip(coords, desc.sizes_whcn, strict=True)])
-    return np.where(inside, _at(desc, *coords), -1)
+    return np.where(index.inside(desc.meta, 0, *coords), _at(desc, coords), -1)
 
 
 def _written(ev: Evidence, at: np.ndarray) -> np.ndarray:
@@ -258,12 +243,8 @@ def _written(ev: Evidence, at: np.ndarray) -> np.ndarray:
 
 def _distances(ev: Evidence, at: np.ndarray) -> Iterator[Prediction]:
     """Wrong cells that are those of the output, or of another buffer, at one distance."""
-    sources = {"the right output": ev.want}
-    for name, raw in ev.others.items():
-        data = np.ascontiguousarray(raw).view(np.uint8).reshape(-1)
-        sources[name] = data[: len(data) // ev.want.itemsize * ev.want.itemsize].view(ev.want.dtype)
     voters = at[:: max(1, len(at) // VOTERS)][:VOTERS]
-    for name, source in sources.items():
+    for name, source in {"the right output": ev.want, **ev.foreign}.items():
         reach = min(max(len(source), len(ev.want)), REACH)
         padded = np.zeros(len(ev.want) + 2 * reach, ev.want.dtype)
         count = min(len(source), len(ev.want) + reach)
@@ -307,7 +288,7 @@ def _elsewhere(ev: Evidence) -> Iterator[Prediction]:
     """Wrong words that are whole right words of other places: an address is wrong, no value and no lane is."""
     if not ev.in_words:
         return
-    elements = (ev.kinds == ByteKind.VALUE).reshape(-1, 4).all(axis=1)
+    elements = ev.values.reshape(-1, 4).all(axis=1)
     wrong = ev.differing.reshape(-1, 4).any(axis=1) & elements
     want, got = ev.expected.words, ev.actual.words
     telling = wrong & (np.ptp(ev.got.reshape(-1, 4).astype(np.int16), axis=1) >= 4)
@@ -351,15 +332,12 @@ def _foreign(ev: Evidence) -> Iterator[Prediction]:
     if not len(at):
         return
     first, last = at[0], at[-1] + 1
-    for name, raw in ev.others.items():
-        other = np.frombuffer(np.ascontiguousarray(raw), ev.want.dtype)[: len(ev.want)]
-        if len(other) == len(ev.want):
-            foreign = "stale or foreign buffer"
-            yield Prediction(foreign, f"the bytes of {name}", other)
-            fresh = np.concatenate((ev.want[:first], other[first:last], ev.want[last:]))
-            yield Prediction(
-                foreign, f"the bytes of {name} from place {first} to {last - 1}", fresh, fitted=True
-            )
+    foreign = "stale or foreign buffer"
+    for name, other in _as_long(ev).items():
+        yield Prediction(foreign, f"the bytes of {name}", other)
+        fresh = np.concatenate((ev.want[:first], other[first:last], ev.want[last:]))
+        said = f"the bytes of {name} from place {first} to {last - 1}"
+        yield Prediction(foreign, said, fresh, fitted=True)
     if not ev.in_words:
         return
     first, last = first // 4, (last + 3) // 4
