@@ -39,7 +39,7 @@ class Start:
 
 
 def _left_by(ev: Evidence) -> Iterator[tuple[Defect, np.ndarray, np.ndarray, np.ndarray]]:
-    """Each defect of the operator with the cells that it leaves, those it does not write, and those of unknown value."""
+    """Each defect of the operator with the cells it leaves, those it does not write, and those of unknown value."""
     for defect in ev.call.defects if ev.bound is not None else ():
         if defect.values is None:
             continue

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from refsim.bytediff.invocations import Coordinates, Geometry, Writer, coordinates, work_items, writer
+from refsim.bytediff.invocations import Coordinates, Geometry, Writer, coordinates, work_items, writers
 from refsim.core.buffer import FILL, ByteKind, PackedBuffer, byte_kinds, offsets
 from refsim.core.launch import Launch
 from refsim.core.tensor import TensorDesc
@@ -144,19 +144,17 @@ class Evidence:
 
     @cached_property
     def items(self) -> np.ndarray:
-        """The work item (x, y, z) that writes each word: int64 (3, words); there must be a ``launch``."""
-        assert self.launch is not None
-        return work_items(self.launch) if self.geometry is None else self.geometry.items
-
-    @cached_property
-    def items_of_cells(self) -> np.ndarray:
         """The work item (x, y, z) that writes each cell: int64 (3, cells); there must be a ``launch``."""
-        return np.repeat(self.items, 4 // self.want.itemsize, axis=1)
+        assert self.launch is not None
+        of_words = work_items(self.launch) if self.geometry is None else self.geometry.items
+        return np.repeat(of_words, 4 // self.want.itemsize, axis=1)
 
-    def writer(self, word: int) -> Writer | None:
-        """Who writes a word, if the launch is known."""
-        items = None if self.geometry is None else self.geometry.items
-        return None if self.launch is None else writer(self.launch, word, items)
+    def writers(self, words: np.ndarray) -> Sequence[Writer | None]:
+        """Who writes each of these words, if the launch is known."""
+        if not len(words) or self.launch is None:
+            return [None] * len(words)
+        of_words = work_items(self.launch, words) if self.geometry is None else self.geometry.items[:, words]
+        return writers(self.launch, of_words)
 
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:

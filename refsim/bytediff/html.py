@@ -129,7 +129,7 @@ def _data(findings: Findings, drawn: np.ndarray) -> dict[str, Any]:
         "kind": ev.kinds[drawn].tolist(),
     }  # fmt: skip
     if ev.launch is not None:
-        groups, invocations = ev.launch.invocation(list(ev.items_of_cells[:, drawn]))
+        groups, invocations = ev.launch.invocation(list(ev.items[:, drawn]))
         found["workgroup"] = np.stack(groups, 1).tolist()
         found["invocation"] = np.stack(invocations, 1).tolist()
     return found

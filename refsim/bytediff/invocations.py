@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -59,22 +58,17 @@ def coordinates(desc: TensorDesc) -> Coordinates:
     return n, c, h, w
 
 
-def work_items(launch: Launch, word: int | None = None) -> np.ndarray:
-    """The work item (x, y, z) that writes each word of its output, or this one: int64 (3, words)."""
+def work_items(launch: Launch, words: np.ndarray | None = None) -> np.ndarray:
+    """The work item (x, y, z) that writes each word of its output, or each of these: int64 (3, words)."""
     out = launch.out
-    words = np.arange(out.words, dtype=np.int64) if word is None else np.array([word], np.int64)
+    words = np.arange(out.words, dtype=np.int64) if words is None else words
     w, h, c, n = index.coord(out.meta, 0, out.hashed, words * (4 if out.is_int8 else 1))
     item = kernel_of(launch.shader).work_item(launch, words, w, h, c, n)
     return np.stack([np.broadcast_to(along, words.shape) for along in item])
 
 
-def writer(launch: Launch, word: int, items: np.ndarray | None = None) -> Writer:
-    """Who writes one word of the launch's output; ``items``: the work items, if not those of refsim's launches."""
-    item = work_items(launch, word)[:, 0] if items is None else items[:, word]
-    group, invocation = launch.invocation(item.tolist())
-    return Writer(*map(_triple, (item.tolist(), group, invocation)))
-
-
-def _triple(values: Sequence[int]) -> Triple:
-    x, y, z = values
-    return x, y, z
+def writers(launch: Launch, items: np.ndarray) -> list[Writer]:
+    """The workgroups and invocations of work items: int64 (3, items)."""
+    parts = (list(items), *launch.invocation(list(items)))
+    triples = (map(tuple, np.stack(part, 1).tolist()) for part in parts)
+    return [Writer(*who) for who in zip(*triples, strict=True)]

@@ -97,16 +97,6 @@ class Cause:
         return self.exact and not (self.weak or self.fitted or self.inferred or self.where)
 
     @property
-    def fit(self) -> str:
-        """How well the prediction fits, in words."""
-        if self.observed:
-            return f"seen by running it {'with other inputs' if self.asked else 'again'}"
-        if self.exact:
-            return "predicts every byte" if self.whole else "predicts every element"
-        against = f", contradicts {self.contradicted}" if self.contradicted else ""
-        return f"explains {self.explained} of {self.differing}{against}"
-
-    @property
     def about(self) -> str:
         """What the name does not say: the variant, the edit and its place, the region."""
         told = self.detail
@@ -128,8 +118,15 @@ class Cause:
 
     @property
     def how(self) -> str:
-        """How well it fits, and whether that is weak evidence."""
-        return f"{self.fit}, weak" if self.weak else self.fit
+        """How well the prediction fits, in words, and whether that is weak evidence."""
+        if self.observed:
+            return f"seen by running it {'with other inputs' if self.asked else 'again'}"
+        fit = f"explains {self.explained} of {self.differing}"
+        if self.exact:
+            fit = f"predicts every {'byte' if self.whole else 'element'}"
+        elif self.contradicted:
+            fit += f", contradicts {self.contradicted}"
+        return f"{fit}, weak" if self.weak else fit
 
     def __str__(self) -> str:
         return f"{self.what} ({self.how})"

@@ -41,7 +41,7 @@ class Report(Findings):
     """What a diff found, for the caller of `refsim.diff`: the findings, and ``str()`` and ``as_json()`` of them."""
 
     def __str__(self) -> str:
-        return "\n".join(text.lines(self))
+        return "\n".join(line for line, _ in text.styled(self))
 
     def __repr__(self) -> str:
         cause = f", {self.causes[0]}" if self.causes else ""
@@ -267,15 +267,16 @@ def _legal(ev: Evidence, chosen: Profile | str | None) -> Legal:
 
 def _differences(ev: Evidence, legal: Legal, limit: int) -> tuple[Difference, ...]:
     at = np.flatnonzero(ev.differing)
-    order = np.argsort(ev.kinds[at], kind="stable")  # elements before padding
+    listed = at[np.argsort(ev.kinds[at], kind="stable")[:limit]]  # elements before padding
+    size = ev.want.itemsize
     return tuple(
         Difference(
-            at_byte(ev.desc, cell * ev.want.itemsize),
+            at_byte(ev.desc, cell * size),
             ev.expected.data[cell].item(),
             ev.actual.data[cell].item(),
             ByteKind(int(ev.kinds[cell])).label,
-            ev.writer(cell * ev.want.itemsize // 4),
+            writer,
             tuple(name for name, (right, _) in legal.items() if right[cell]),
         )
-        for cell in at[order][:limit].tolist()
+        for cell, writer in zip(listed.tolist(), ev.writers(listed * size // 4), strict=True)
     )

@@ -13,11 +13,6 @@ MOST_CAUSES = 5
 IN_PART = "what fits in part:"
 
 
-def lines(findings: Findings) -> Iterator[str]:
-    """The text without styles."""
-    return (line for line, _ in styled(findings))
-
-
 def styled(findings: Findings, width: int | None = None, way: str = "") -> Iterator[tuple[str, str]]:
     """(line, style): verdict, counts, pattern, causes, and the first differences as a table.
 

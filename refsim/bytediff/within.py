@@ -107,7 +107,7 @@ def divisions(ev: Evidence) -> dict[str, tuple[np.ndarray, int]]:
     found = {f"{name} of an image": n * (int(part.max()) + 1) + part for name, part in along.items()}
     found |= {**along, "images": n}
     if ev.launch is not None:
-        found["workgroups"] = numbered(ev.launch.invocation(list(ev.items_of_cells))[0])
+        found["workgroups"] = numbered(ev.launch.invocation(list(ev.items))[0])
     return {name: (numbers, int(np.count_nonzero(np.bincount(numbers)))) for name, numbers in found.items()}
 
 
@@ -185,7 +185,7 @@ def _residues(at: np.ndarray, said: str, along: np.ndarray, moduli: tuple[int, .
 def _launched(ev: Evidence, at: np.ndarray) -> Iterator[Within]:
     """Workgroups, invocations of a workgroup, and places in an invocation's tile."""
     assert ev.launch is not None
-    items = list(ev.items_of_cells)
+    items = list(ev.items)
     groups, locals_ = ev.launch.invocation(items)
     group, local = (",".join(str(int(along[at[0]])) for along in parts) for parts in (groups, locals_))
     whole = (f"workgroup {group}", groups), (f"invocation {local} of workgroup {group}", [*groups, *locals_])

@@ -7,7 +7,7 @@ import pytest
 from examples import rounded_once, sum_of
 
 from refsim.bytediff.evidence import cells
-from refsim.bytediff.invocations import writer
+from refsim.bytediff.invocations import work_items, writers
 from refsim.bytediff.versions import LEGAL, RIGHT, UNKNOWN, WRONG, Judgement, judge
 from refsim.core.buffer import ByteKind, PackedBuffer, offsets
 from refsim.core.errors import ParameterError, ShapeError
@@ -32,7 +32,7 @@ def other(at: np.ndarray, seed: int = 0) -> PackedBuffer:
 def tile() -> np.ndarray:
     """Elements that one invocation writes."""
     launch = ADD.call.dispatches()[-1].launch
-    who = [writer(launch, word) for word in range(launch.out.words)]
+    who = writers(launch, work_items(launch))
     own = [(each.workgroup, each.invocation) == (who[700].workgroup, who[700].invocation) for each in who]
     return np.flatnonzero(np.repeat(own, 4) & VALUES)
 

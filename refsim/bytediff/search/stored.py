@@ -102,7 +102,7 @@ def _missing(ev: Evidence) -> Iterator[tuple[str, str, np.ndarray, bool]]:
     if (launch := ev.launch) is None:
         return
     rounded = np.zeros(len(cells), bool)
-    for axis, (name, items) in enumerate(zip("xyz", ev.items_of_cells, strict=True)):
+    for axis, (name, items) in enumerate(zip("xyz", ev.items, strict=True)):
         extent, each = launch.global_size[axis], launch.tile[axis]
         group = each * launch.local[axis]
         for limit, what in (
@@ -158,11 +158,11 @@ def _words(ev: Evidence) -> Iterator[Prediction]:
     """Bytes of every word in another order, or every word at another place."""
     if ev.desc.nbytes % 4:
         return
-    for name, what, read in IN_WORDS:
-        yield Prediction(name, f"output {what}", loaded(ev.expected.words, read).view(ev.want.dtype))
+    ways = [(name, f"output {what}", read) for name, what, read in IN_WORDS]
     for by in (1, -1, 2, -2, 4, -4):
-        cells = loaded(ev.expected.words, rolled(-by)).view(ev.want.dtype)
-        yield Prediction("write out of bounds", f"every word written {by:+d} words off", cells)
+        ways.append(("write out of bounds", f"every word written {by:+d} words off", rolled(-by)))
+    for name, said, read in ways:
+        yield Prediction(name, said, loaded(ev.expected.words, read).view(ev.want.dtype))
 
 
 def _addresses(ev: Evidence) -> Iterator[Prediction]:
@@ -314,12 +314,8 @@ def _elsewhere(ev: Evidence) -> Iterator[Prediction]:
 
 def _padding(ev: Evidence) -> Iterator[Prediction]:
     """Padding that holds what no kernel of its operator leaves there."""
-    for kinds, what in (
-        ([ByteKind.LANE], "lane padding"),
-        ([ByteKind.WORD], "word padding"),
-        ([ByteKind.LANE, ByteKind.WORD], "padding"),
-    ):
-        mine = np.isin(ev.kinds, kinds)
+    parts = {kind.label: ev.kinds == kind for kind in (ByteKind.LANE, ByteKind.WORD)}
+    for what, mine in {**parts, "padding": ~ev.values}.items():
         held = distinct(ev.got[mine & ev.differing])
         if len(held):
             said = f"0x{int(held[0]) & 0xFF:02X}" if len(held) == 1 else f"{len(held)} different bytes"
