@@ -79,9 +79,8 @@ def _unwritten(ev: Evidence) -> Iterator[Prediction]:
             yield Prediction(NOTHING, f"no byte: {left}", before)  # one byte says all: little was read off
         for name, what, missing, read_off in _missing(ev):
             if missing.any() and not missing.all():  # all of it is what was there before
-                yield Prediction(
-                    name, f"{what}: {left}", np.where(missing, before, ev.want), fitted or read_off
-                )
+                held = np.where(missing, before, ev.want)
+                yield Prediction(name, f"{what}: {left}", held, fitted or read_off)
 
 
 def _missing(ev: Evidence) -> Iterator[tuple[str, str, np.ndarray, bool]]:
@@ -126,9 +125,8 @@ def _batches(ev: Evidence) -> Iterator[Prediction]:
     for left, before, fitted in _before(ev):
         last = before.copy()
         last[ev.places[0]] = values[-1]
-        yield Prediction(
-            "batch ignored", f"every batch written to the place of batch 0: {left}", last, fitted
-        )
+        said = f"every batch written to the place of batch 0: {left}"
+        yield Prediction("batch ignored", said, last, fitted)
 
 
 def _rounded_apart(ev: Evidence) -> Iterator[Prediction]:
@@ -144,11 +142,8 @@ def _rounded_apart(ev: Evidence) -> Iterator[Prediction]:
         )
         total = sum(np.rint(term * form.inv) for term in scaled)
     cells = np.clip(total + form.zp, QMIN, QMAX).astype(np.int8)
-    yield Prediction(
-        "order of the epilogue",
-        "terms rounded to steps of the output before they are added",
-        ev.with_cells(cells),
-    )
+    said = "terms rounded to steps of the output before they are added"
+    yield Prediction("order of the epilogue", said, ev.with_cells(cells))
 
 
 # --- right values at other places ------------------------------------------------------------------------
@@ -176,9 +171,8 @@ def _addresses(ev: Evidence) -> Iterator[Prediction]:
     if not ev.desc.is_int8 and size % 4:
         apart = -(-size // 4) * 4
         at = ev.places // size * apart + ev.places % size
-        yield Prediction(
-            "rows apart", f"rows of {size} floats written {apart} floats apart", _written(ev, at)
-        )
+        said = f"rows of {size} floats written {apart} floats apart"
+        yield Prediction("rows apart", said, _written(ev, at))
 
 
 def _rules(desc: TensorDesc) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -298,9 +292,8 @@ def _elsewhere(ev: Evidence) -> Iterator[Prediction]:
     # words of the same bytes in another order are found as well where few bytes are common everywhere
     rows = ev.got.reshape(-1, 4)[telling]
     turned = (np.ascontiguousarray(np.roll(rows, by, 1)).view(np.int32).reshape(-1) for by in (1, 2, 3))
-    if len(distinct(got[telling])) < LEAST_VALUES or any(
-        np.isin(row, want[elements]).mean() > 0.1 for row in turned
-    ):
+    few = len(distinct(got[telling])) < LEAST_VALUES
+    if few or any(np.isin(row, want[elements]).mean() > 0.1 for row in turned):
         return
     fresh = np.where(wrong & known, got, want).astype(np.int32).view(np.int8)
     at = np.flatnonzero(telling & known)[:3]
