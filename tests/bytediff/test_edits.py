@@ -73,7 +73,6 @@ def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch
 
 
 CLAMP = "clamp(whole + zp, QMIN, QMAX)"
-CARRY = "bytes that carry over in word | (np.int64(q) & 255) << 8 * k"
 
 
 @pytest.mark.parametrize(
@@ -84,7 +83,6 @@ CARRY = "bytes that carry over in word | (np.int64(q) & 255) << 8 * k"
             ("A_SCALE for B_SCALE", f"clamp(whole + zp, 0, 255) for {CLAMP}"),
             "another tensor's quantization",
         ),
-        (48, ("True for flags & CLAMP_FIRST", CARRY), "clamp order"),
     ],
 )
 def test_two_edits_at_once_are_told_together(number: int, edits: tuple[str, str], cause: str) -> None:

@@ -106,9 +106,7 @@ def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[st
         for name, detail, place in map(_told, (survivor.found, *survivor.alike)):
             if itself:
                 detail, place = RIGHT + detail, place and replace(place, edit=RIGHT + place.edit)
-            prediction = Prediction(
-                name, detail, cells, fitted=survivor.found.pair and not survivor.found.carries
-            )
+            prediction = Prediction(name, detail, cells, fitted=survivor.found.pair)
             groups.setdefault((told, name), []).append(Found(name, prediction, place))
     lines: dict[bytes, list[Place]] = {}
     for (told, _), rows in groups.items():
@@ -173,7 +171,7 @@ def _told(row: Candidate) -> tuple[str, str, Place | None]:
     """The class of an edit, what it says, and its place; of two edits those of the first, with the words of both."""
     if row.pair:
         first, last = replace(row, edit=row.also, also=None), replace(row, device=None, also=None)
-        (name, one, place), (_, other, second) = map(_told, (last, first) if row.carries else (first, last))
+        (name, one, place), (_, other, second) = map(_told, (first, last))
         detail = f"{one}{AND}{other} ({second})"
         held = place or second
         return name, detail, held and replace(held, edit=detail)

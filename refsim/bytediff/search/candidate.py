@@ -28,11 +28,6 @@ class Candidate:
         return self.edit is not None and (self.also is not None or self.device is not None)
 
     @property
-    def carries(self) -> bool:
-        """Whether bytes carry over besides, as they do in kernels that put them together as digits."""
-        return self.also is not None and self.also.made.kind == "carry"
-
-    @property
     def of_host(self) -> bool:
         """Whether a function of the host has the edit."""
         return self.device is not None and self.device.place is not None

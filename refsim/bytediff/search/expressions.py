@@ -27,7 +27,6 @@ from refsim.bytediff.search.site import (
     times,
     value_of,
 )  # fmt: skip
-from refsim.core import lanes
 
 #: So many other names stand for one at most.
 MOST_NAMES = 6
@@ -291,13 +290,6 @@ def own_lane(site: KernelSite) -> Iterator[Alternative]:
         for other in loops(site.tree, site.node):
             own = ast.Call(site.node.func, [site.node.args[0], ast.Name(other, ast.Load())], [])
             yield Alternative(own, "lanes")
-
-
-def carried(site: KernelSite) -> Iterator[Alternative]:
-    """Bytes put together as digits. That gives a right kernel the same word, but what is no int8 carries over."""
-    if site.function is lanes.insert and isinstance(site.node.op, ast.BitOr):
-        given = [ast.Name(argument.arg, ast.Load()) for argument in site.tree.args.args]
-        yield Alternative(call("edit_carried", *given), "carry", 2, "bytes that carry over")
 
 
 class _Unsigned(ast.NodeTransformer):

@@ -109,18 +109,7 @@ def half_cast(value: Any) -> Any:
     return np.trunc(value + np.float32(0.5))
 
 
-def carried(word: Any, k: Any, q: Any) -> Any:
-    """The word with q in lane k, which is 0 before, as a digit to the base 256: what is no int8 carries over.
-
-    For an int8 that is `refsim.core.lanes.insert`.
-    """
-    offset = 0x80808080
-    below, through = offset & (1 << 8 * k) - 1, offset & (1 << 8 * k + 8) - 1
-    return (word ^ below) + (q + 128 << 8 * k) ^ through
-
-
 #: The names that edits use for these.
 ADDED: dict[str, Callable[..., Any]] = {
-    f"edit_{f.__name__}": f
-    for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, half_cast, carried)
+    f"edit_{f.__name__}": f for f in (half, half_sum, wrapped16, saturated16, half_up, half_away, half_cast)
 } | {"edit_fused": qmath.fused}

@@ -23,7 +23,6 @@ from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.device import DeviceEdit
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import Witness, Witnesses
-from refsim.core import qmath
 
 #: How many edits that fit all witnesses, all wrong ones, or some of these are tried on the whole buffer.
 MOST_WHOLE, MOST_INSIDE, MOST_PARTS = 2, 4, 3
@@ -56,12 +55,8 @@ _ORDER = (
     "total", "short", "joined", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
     "call", "tie", "fused", "relu", "bound", "unsigned", "lanes", "repeated", "loop", "index", "arguments exchanged",
     "operands exchanged", "values exchanged", "operator", "sign", "type", "rounded up", "subtracted", "clamped twice",
-    "carry", "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",
+    "scaled bias", "squared", "kept", "last turn", "parentheses", "missing", "statement",
 )  # fmt: skip
-
-
-#: What may give a number that is no int8 after an edit: where bytes are put together as digits it carries over.
-_CLAMPED = (qmath.clamp, qmath.to_int8, qmath.to_int8_added, qmath.bounded)
 
 
 @dataclass(frozen=True)
@@ -311,10 +306,7 @@ class EditSearch:
                     order = (moves, entry is not None, kind, edit.number)
                     found.append((order, Candidate(at, edit, entry)))
         rows = [row for _, row in sorted(found, key=lambda row: row[0])]
-        carry = next((edit for edit in schema.edits if edit.made.kind == "carry"), None)
-        clamped = (row for row in rows if row.entry is None)
-        clamped = (row for row in clamped if row.edit is not None and row.edit.copy.function in _CLAMPED)
-        return [*rows, *(replace(row, also=carry) for row in clamped if carry is not None)]
+        return rows
 
     def _try(self, row: Candidate) -> None:
         """Run an edit on the witnesses, wrong ones first; it is kept if it gives some of them."""

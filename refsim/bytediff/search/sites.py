@@ -20,7 +20,6 @@ _RULES: tuple[tuple[Any, Rule], ...] = (
     (ast.BinOp, expressions.operators),
     (ast.BinOp, expressions.regrouped),
     (ast.BinOp, expressions.names_exchanged),
-    (ast.BinOp, expressions.carried),
     (ast.Compare, expressions.compare),
     (ast.Constant, expressions.constant),
     ((ast.Constant, ast.Tuple), expressions.kept),
