@@ -91,6 +91,8 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("name", "", r"(?i)^\w+_(zp|scale) \w+_\1$", "another tensor's quantization"),
     ("type", "", "half|float64", "another precision"),
     ("type", "", "16", "sums of 16 bits"),
+    ("condition", "round_half", "TRUNCATE", "truncation"),
+    ("condition", "round_half", "TIE", "tie rule"),
     ("call", "", "half_cast", "truncation"),
     ("call", "", "half_up|half_away", "tie rule"),
     ("tie", "", "", "tie rule"),

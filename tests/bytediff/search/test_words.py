@@ -39,11 +39,9 @@ def test_the_shader_s_line_is_told_where_one_line_alone_reads_the_same_words(
 @pytest.mark.parametrize(
     ("op", "words"),
     [
-        ("q8ta_add",
-         "index.word_idx(push, A, a_hash, w, h, c, n) for index.word_idx(push, B, b_hash, w, h, c, n)"),
         ("q8ta_clone", "rows of all planes in one in index.buf_idx(push, X, x_hash, kw, kh, kc, n)"),
-        ("q8ta_im2col", "push[STRIDE_H] without oh *, and push[STRIDE_W] without ow *"),
-        ("linear_dq8ca_q4gsw", "no line in (row // m, row % m)"),
+        ("nchw_to_int8x4", "((n * push[OUT + W] + kw) * push[OUT + C] + kc) * push[OUT + H] + kh for "
+         "((n * push[OUT + C] + kc) * push[OUT + H] + kh) * push[OUT + W] + kw"),
     ],
 )  # fmt: skip
 def test_what_people_get_wrong_in_several_places_is_one_edit(op: str, words: str) -> None:
