@@ -33,6 +33,8 @@ Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
 UNKNOWN = "unknown padding"
 TAIL = "allocation tail"
+#: Where no edit explains the wrong buffers before, a search takes this share of the time: few find one then.
+LATER = 0.4
 #: Profile -> (bool per cell: the actual byte is what it gives, what it explains and contradicts).
 Legal = Mapping[str, tuple[np.ndarray, Allowed]]
 
@@ -96,7 +98,8 @@ def diff(
     ``seen`` is what running the call again showed, a name and words: then it is the first cause, and no edit is sought.
     ``guards``: so many guard words lay on both sides of each buffer that the kernel read, as executors put them there;
     what else lies outside is taken as 0.
-    ``like`` are reports of other wrong buffers of the same kernel: the edits that explain them are tried first.
+    ``like`` are reports of other wrong buffers of the same kernel: the edits that explain them are tried first. Where
+    none does, the search is shorter.
     Raises RawBufferError, LayoutError or ShapeError for buffers that do not fit, ParameterError for profile and guards.
 
     >>> refsim.diff(bytes(16), bytes(15) + b"x", "4W4C", (1, 4, 1, 1)).counts[-1].kind
@@ -147,8 +150,9 @@ def diff(
     if not explain:
         return report
     with doing.explaining(str(desc if call is None else call.case)):
-        seconds = allowed() if search is None else search
-        rest, causes = explained(ev, 0 if seen else seconds, exact_edits(like))
+        edits, seconds = exact_edits(like), allowed() if search is None else search
+        seconds *= 0 if seen else LATER if like and not edits else 1
+        rest, causes = explained(ev, seconds, edits)
     elsewhere = [] if holds_elements(actual, desc) else _laid_as(ev)
     pattern = (*rest.told, *elsewhere, *summary(rest.evidence))
     report = replace(report, pattern=pattern, causes=(*report.causes, *causes))
