@@ -82,17 +82,8 @@ class Step:
 
     def reached(self, device: DeviceEdit | None) -> Triple:
         """How many work items there are as (z, y, x), the order in which kernels count."""
-        if device is not None and device.reached is not None:
-            return device.reached
-        launch = self.launch
-        x, y, z = launch.reached
-        if device is not None and device.rounded:
-            groups = [local * tile for local, tile in zip(launch.local, launch.tile, strict=True)]
-            whole = [
-                max(1, size // group) * group for size, group in zip(launch.global_size, groups, strict=True)
-            ]
-            x, y, z = map(min, whole, launch.reached)
-        return z, y, x
+        x, y, z = self.launch.reached
+        return (z, y, x) if device is None or device.reached is None else device.reached
 
 
 def steps_of(call: Call, names: Mapping[str, str] | None = None, output: str = "out") -> Iterator[Step]:

@@ -32,9 +32,8 @@ Fit = TypeVar("Fit")
 class DeviceEdit:
     """A class, the edit in words, and what is otherwise: push and specialization words by name, buffers by argument.
 
-    ``rounded``: the grid is rounded down to whole workgroups; ``reached``: fewer work items run, (z, y, x) of them. It
-    holds for all dispatches of a call that have these names, or for the one numbered ``only``. ``place``: the line of
-    the host that has the edit, if one has.
+    ``reached``: fewer work items run, (z, y, x) of them. It holds for all dispatches of a call that have these names,
+    or for the one numbered ``only``. ``place``: the line of the host that has the edit, if one has.
     """
 
     name: str
@@ -43,14 +42,13 @@ class DeviceEdit:
     spec: Mapping[str, int] = field(default_factory=dict)
     read: Mapping[str, Read] = field(default_factory=dict)
     only: int | None = None
-    rounded: bool = False
     reached: Triple | None = None
     place: Place | None = None
 
     @property
     def fewer(self) -> bool:
         """Whether some work items do not run."""
-        return self.rounded or self.reached is not None
+        return self.reached is not None
 
     def holds(self, number: int) -> bool:
         """Whether it is an edit of the dispatch with this number."""

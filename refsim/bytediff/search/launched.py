@@ -15,6 +15,7 @@ from typing import Any
 
 from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, first_fit, of_reals
+from refsim.core.launch import Launch, Triple
 from refsim.core.layout import INT8_LAYOUTS
 from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, FieldType
 from refsim.core.tensor import TensorDesc
@@ -88,11 +89,9 @@ def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
         for name, detail, changes, more in _specialized(step):
             if {**step.specialized, **changes} != step.specialized:
                 yield DeviceEdit(name, detail, more, changes, only=number)
-    rounded = "the grid rounded down along every axis"
-    if len(steps) > 1:
-        yield DeviceEdit(_TILE, f"{rounded}, in all dispatches", rounded=True)
     for number, step in enumerate(steps):
-        yield DeviceEdit(_TILE, rounded + _in(steps, number), rounded=True, only=number)
+        said = f"the grid rounded down along every axis{_in(steps, number)}"
+        yield DeviceEdit(_TILE, said, only=number, reached=_whole_groups(step.launch))
         for before in () if previous is None else steps_of(previous):
             for name, detail, changes in _of_before(step, before):
                 yield DeviceEdit(name, f"{detail} of the call before", changes, only=number)
@@ -101,6 +100,13 @@ def edits(steps: list[Step], previous: Call | None) -> Iterator[DeviceEdit]:
 def _in(steps: list[Step], number: int) -> str:
     """Which one of several dispatches it is."""
     return f" in {steps[number].launch.shader}" if len(steps) > 1 else ""
+
+
+def _whole_groups(launch: Launch) -> Triple:
+    """The work items of whole workgroups, (z, y, x), one workgroup at least along each axis."""
+    sizes = zip(launch.global_size, launch.local, launch.tile, launch.reached, strict=True)
+    x, y, z = (min(max(1, size // (local * tile)) * local * tile, most) for size, local, tile, most in sizes)
+    return z, y, x
 
 
 def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceEdit]:

@@ -39,8 +39,6 @@ HOPELESS = 0.5
 TRIED, LINES = 0.8, 3 * PLACES_PER_SECOND
 #: Where another buffer has the same line, it is worth so many.
 KNOWN_LINES = PLACES_PER_SECOND // 4
-#: Of the items so many tell whether an edit of a part is worth the whole buffer, which takes seconds to compile.
-SAMPLED, LEAST_GAIN = 64, 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: Of these so many are ranked by what so many items write; what the buffer has otherwise counts for so much.
@@ -161,7 +159,7 @@ class EditSearch:
         moved[:MOST_RANKED] = sorted(moved[:MOST_RANKED], key=self._agreement, reverse=True)
         cheap = self.bench.cost <= PLAIN_STEPS
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else MOST_PARTS
-        chosen = iter if cheap else partial(filter, self._promising)
+        chosen = iter if cheap else partial(filter, lambda row: self._agreement(row) > 0)
         yield from self._predicted(chain(self.whole[:MOST_WHOLE], chosen(moved[:many])))
         inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
         yield from self._predicted(chosen([*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]))
@@ -205,11 +203,8 @@ class EditSearch:
                 yield from (Candidate(at, edit, device=first.device) for edit in step.schema.edits)
                 self.bench.choose(at)
             return
-        edits = (
-            edit for edit in self.bench.steps[first.step].schema.edits
-            if edit is not first.edit
-        )  # fmt: skip
-        yield from (replace(first, edit=edit, also=first.edit) for edit in edits)
+        edits = self.bench.steps[first.step].schema.edits
+        yield from (replace(first, edit=edit, also=first.edit) for edit in edits if edit is not first.edit)
         yield from (replace(first, device=device) for device in self._devices())
 
     def _choose(self, row: Candidate) -> None:
@@ -225,18 +220,6 @@ class EditSearch:
     def _over(self) -> bool:
         """Whether nothing more is computed."""
         return self.taken > self.most or time.thread_time() > self.end + self.seconds
-
-    def _promising(self, row: Candidate) -> bool:
-        """Whether an edit gives some of the wrong words of a sample, which takes no whole buffer."""
-        every = self.witnesses.every
-        sample = every[:: -(-len(every) // SAMPLED)]
-        wrong = sum(any(self.witnesses.wrong_bits[at] for at in one.words) for one in sample)
-        if not wrong:
-            sample, wrong = self.witnesses.wrong, len(self.witnesses.wrong)
-        self._choose(row)
-        found = sum(map(self._explains, sample))
-        self.bench.choose(row.step)
-        return found > LEAST_GAIN * wrong
 
     def _agreement(self, row: Candidate) -> float:
         """How many wrong words a sample of items writes as the buffer has them, less those that it has otherwise.
@@ -254,14 +237,6 @@ class EditSearch:
                 found += (bits[at] != 0) if inside and self.witnesses.holds(at, value) else -OTHERWISE
         self.bench.choose(row.step)
         return found
-
-    def _explains(self, witness: Witness) -> bool:
-        """Whether the chosen edit makes a work item write a wrong word as the buffer has it, or none where it has."""
-        self._fit(witness)
-        wrong, held = self.witnesses.wrong_bits, self.written
-        if any(0 <= at < len(wrong) and wrong[at] and self.witnesses.corrects(at, held[at]) for at in held):
-            return True
-        return any(wrong[at] and at not in held and self.witnesses.unwritten(at) for at in witness.words)
 
     def _predicted(self, rows: Iterable[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
         for number, row in enumerate(rows):
