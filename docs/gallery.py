@@ -155,8 +155,8 @@ A diff of two buffers can end with a *likely cause*: a known bug that would leav
 for an edit of the right kernel, of its launch or of what it reads that gives these bytes, and names the line. This
 page shows what kinds of edits write, and says where to look. A search takes up to ten seconds on a usual machine;
 what is computed meanwhile is counted, so that a busy one gives the same answer. `--search SECONDS`, or
-`REFSIM_SEARCH` in the environment, says how long to search. The same edit of a row and of a column counts as one. Where
-no edit gives all bytes, pairs are tried of which one gives a part: the cause then says *this, and that*. If
+`REFSIM_SEARCH` in the environment, says how long to search; where the wrong cases before have no edit, it is shorter.
+Where no edit gives all bytes, pairs are tried of which one gives a part: the cause then says *this, and that*. If
 `refsim diff --html` gave you a map and no cause, search here for one that looks like it.
 
 Each example is the right kernel with one edit, run on a small tensor. `docs/gallery.py` draws the page from these

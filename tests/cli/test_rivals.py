@@ -26,7 +26,7 @@ TWO = apart.Rivals(
     UNARY.name,
     (
         apart.Rival("zero point not folded", "IN_ZP taken as 0"),
-        apart.Rival("truncation", "fractions cut off"),
+        apart.Rival("truncation", "True for flags & TRUNCATE"),
     ),
 )
 

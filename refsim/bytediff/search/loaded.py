@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, combinations
+from itertools import chain, combinations, product
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from refsim.bytediff.search.device import (
     words_of,
 )
 from refsim.bytediff.search.weights import nibbles, weights
+from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.spec import Call
@@ -113,7 +114,7 @@ def edits(
     for number, step in enumerate(steps):
         given = buffers(step)
         for each in given:
-            told = _read(each), _foreign(each, given, others)
+            told = _read(each), _foreign(each, given, others), _changed(each, arrays.get(each.name))
             for found, detail, read in chain(*told):
                 yield DeviceEdit(found, f"{each.name} {detail}", read={each.name: read}, only=number)
         inputs = [each for each in given if not each.constant]
@@ -148,6 +149,28 @@ def _foreign(each: Buffer, given: list[Buffer], others: Mapping[str, np.ndarray]
         if name != f"input {each.name}" and len(raw) >= 4:
             words = np.frombuffer(np.ascontiguousarray(raw).tobytes()[: len(raw) // 4 * 4], np.int32)
             yield _FOREIGN, f"held {name} when it was read", words_of(words)
+
+
+def _changed(each: Buffer, words: np.ndarray | None) -> Told:
+    """The elements of an input moved along a dim, or those at one of its ends taken to lie outside."""
+    if words is None:
+        return
+    desc = each.step.call.descs[each.arg.name]
+    x = PackedBuffer.from_raw(words.tobytes(), desc.shape, desc.layout, desc.dtype).unpack()
+
+    def packed(elements: np.ndarray) -> Read:
+        return words_of(PackedBuffer.pack(elements, desc.layout, dtype=desc.dtype).words)
+
+    zp = getattr(each.step.call.params, "in_zp", 0)
+    dims = zip(range(-1, -x.ndim - 1, -1), ("column", "row", "channel", "image"), strict=False)
+    for axis, dim in ((axis, dim) for axis, dim in dims if x.shape[axis] > 1):
+        for by in (1, -1):
+            yield _NEAR, f"read {by:+d} {dim} away", packed(np.roll(x, -by, axis))
+        for (which, at), fill in product((("first", 0), ("last", -1)), dict.fromkeys((zp, 0))):
+            fresh = x.copy()
+            np.moveaxis(fresh, axis, 0)[at] = fill
+            outside = "the zero point" if fill == zp else "0"
+            yield "edge of the input", f"without its {which} {dim}, which is read as {outside}", packed(fresh)
 
 
 # --- constants for each channel, inputs for each row --------------------------------------------------------
