@@ -34,6 +34,7 @@ from refsim.core.buffer import PackedBuffer
 from refsim.ops.base.arg import Arg, Kind
 from refsim.ops.base.epilogue import PER_CHANNEL
 from refsim.ops.base.spec import Call
+from refsim.ops.base.traits import Family
 
 #: (class, in words, what is found in each buffer)
 Reads = Iterator[tuple[str, str, Mapping[str, Read]]]
@@ -162,15 +163,17 @@ def _changed(each: Buffer, words: np.ndarray | None) -> Told:
         return words_of(PackedBuffer.pack(elements, desc.layout, dtype=desc.dtype).words)
 
     zp = getattr(each.step.call.params, "in_zp", 0)
+    ranged = each.step.call.op.family is Family.ROW_RANGE
+    moved, edge = ("range of rows", "range of rows") if ranged else (_NEAR, "edge of the input")
     dims = zip(range(-1, -x.ndim - 1, -1), ("column", "row", "channel", "image"), strict=False)
     for axis, dim in ((axis, dim) for axis, dim in dims if x.shape[axis] > 1):
         for by in (1, -1):
-            yield _NEAR, f"read {by:+d} {dim} away", packed(np.roll(x, -by, axis))
+            yield moved, f"read {by:+d} {dim} away", packed(np.roll(x, -by, axis))
         for (which, at), fill in product((("first", 0), ("last", -1)), dict.fromkeys((zp, 0))):
             fresh = x.copy()
             np.moveaxis(fresh, axis, 0)[at] = fill
             outside = "the zero point" if fill == zp else "0"
-            yield "edge of the input", f"without its {which} {dim}, which is read as {outside}", packed(fresh)
+            yield edge, f"without its {which} {dim}, which is read as {outside}", packed(fresh)
 
 
 # --- constants for each channel, inputs for each row --------------------------------------------------------
