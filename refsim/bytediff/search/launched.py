@@ -17,7 +17,7 @@ from refsim.bytediff.search.bench import Step, steps_of
 from refsim.bytediff.search.device import INTEGERS, REALS, DeviceEdit, first_fit, of_reals
 from refsim.core.launch import Launch, Triple
 from refsim.core.layout import INT8_LAYOUTS
-from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, FieldType
+from refsim.core.push import FLOAT, HASHED, INT, PAIR, TENSOR, UINT, FieldType
 from refsim.core.tensor import TensorDesc
 from refsim.ops.base.spec import Call
 
@@ -56,6 +56,14 @@ _REALS = [
     (ANOTHER_TENSORS if "inverse" in what else "scale changed", f"{{0}} {what}", partial(of_reals, other))
     for what, other in REALS.items()
 ]
+_SIZES = {
+    "halved": lambda size: size // 2 or size,
+    **{what: INTEGERS[what] for what in INTEGERS if what != "negated"},
+}
+#: What counts the words of a sum, or of a group of it -> what it is taken for.
+_COUNTS = (
+    ("GROUP", _rows("scale of another group", _SIZES)), ("K4|IC4|^K$", _rows("reduction too short", _SIZES)), ("", ()),
+)  # fmt: skip
 #: Two words for the rows and the columns of a window -> what they are taken for; at first the number without effect.
 _WINDOWS = (
     ("PADDING", _rows("padding offset", {"taken as 0": lambda size: 0, **INTEGERS})),
@@ -161,6 +169,8 @@ def _pushed(step: Step) -> Told:
     one, both = [(ANOTHER_TENSORS, "{0} taken from {1}")], [(ANOTHER_TENSORS, _EXCHANGED)]
     zero_points = {name: words for name, words in _fields(step, INT).items() if re.search("ZP$|ZERO", name)}
     yield from _edited(held, zero_points, _INTEGERS, one, both)
+    for name, words in {**_fields(step, INT), **_fields(step, UINT)}.items():
+        yield from _edited(held, {name: words}, first_fit(_COUNTS, name))
     alpha = {name: (name,) for name in held if name == "ALPHA"}
     yield from _edited(held, alpha, [("alpha ignored", *row[1:]) for row in _REALS if "as 1" in row[1]])
     yield from _edited(held, _fields(step, FLOAT), _REALS, one, both)
