@@ -26,7 +26,7 @@ Told = Iterator[tuple[str, str, Changes]]
 #: The names of words that are wrong together; those of one kind, by what they are called.
 Words = Sequence[str]
 Kind = Mapping[str, Words]
-#: (class, in words) of one edit, or none; of numbers also what is taken for one, where {0} has {2} instead of {1}.
+#: (class, in words) of an edit; of numbers also what is taken for one.
 Said = Sequence[tuple[str, str]]
 Rows = Sequence[tuple[str, str, Callable[[Any], Any]]]
 
@@ -42,13 +42,12 @@ def _rows(found: str, others: Mapping[str, Callable[[Any], Any]]) -> Rows:
     return [(found, f"{{0}} {what}", other) for what, other in others.items()]
 
 
-_ZERO_POINTS = {
-    "one too large": "one off", "one too small": "one off", "negated": "sign", "doubled": "folded twice",
-}  # fmt: skip
 #: What a zero point is taken for.
-_INTEGERS = [
+_ZERO_POINTS = [
     (_UNFOLDED, "{0} taken as 0", lambda zp: 0),
-    *((f"zero point {found}", f"{{0}} {what}", INTEGERS[what]) for what, found in _ZERO_POINTS.items()),
+    *_rows("zero point one off", {what: INTEGERS[what] for what in ("one too large", "one too small")}),
+    *_rows("zero point sign", {"negated": INTEGERS["negated"]}),
+    *_rows("zero point folded twice", {"doubled": INTEGERS["doubled"]}),
     *(("unsigned lanes", "{0} of unsigned bytes", lambda zp, by=by: zp + by) for by in (128, -128)),
 ]
 #: What a float is taken for.
@@ -80,7 +79,7 @@ def _edited(held: Changes, kind: Kind, others: Rows = (), taken: Said = (), exch
         yield found, said.format(a, b), _taken([*kind[a], *kind[b]], [*kind[b], *kind[a]], held)
     for (called, words), (found, said, other) in product(kind.items(), others):
         changes = {word: int(other(held[word])) for word in words}
-        yield found, said.format(called, held[words[0]], changes[words[0]]), changes
+        yield found, said.format(called), changes
 
 
 def _taken(own: Words, others: Words, held: Changes) -> Changes:
@@ -168,7 +167,7 @@ def _pushed(step: Step) -> Told:
         yield from _edited(held, parts, numbers)
     one, both = [(ANOTHER_TENSORS, "{0} taken from {1}")], [(ANOTHER_TENSORS, _EXCHANGED)]
     zero_points = {name: words for name, words in _fields(step, INT).items() if re.search("ZP$|ZERO", name)}
-    yield from _edited(held, zero_points, _INTEGERS, one, both)
+    yield from _edited(held, zero_points, _ZERO_POINTS, one, both)
     for name, words in {**_fields(step, INT), **_fields(step, UINT)}.items():
         yield from _edited(held, {name: words}, first_fit(_COUNTS, name))
     alpha = {name: (name,) for name in held if name == "ALPHA"}
