@@ -313,7 +313,7 @@ def arguments(site: KernelSite) -> Iterator[Alternative]:
     for i, j in (*pairs, *_EXCHANGED.get(site.called(node), ())):
         args = list(node.args)
         args[i], args[j] = args[j], args[i]
-        yield Alternative(ast.Call(node.func, args, []), "arguments exchanged")
+        yield Alternative(ast.Call(node.func, args, node.keywords), "arguments exchanged")
 
 
 def _core(text: str) -> str:

@@ -106,11 +106,11 @@ def _launches(number: int, step: Step) -> Iterator[DeviceEdit]:
 
 
 def _classes(step: Step) -> dict[str, str]:
-    """Of each word of a launch what a wrong one is called, but of words whose bits mean different things."""
+    """Of each word of a launch what a wrong one is called, but of those of a layout, which change together."""
     found: dict[str, str] = {}
     for edit in launched.edits([step], None):
-        names = {*edit.push, *edit.spec} - {"FLAGS"}
-        if edit.name != launched.ANOTHER_TENSORS:
+        names = {*edit.push, *edit.spec}
+        if edit.name != launched.ANOTHER_TENSORS and len(names) <= 2:
             found.update(dict.fromkeys(names - found.keys(), edit.name))
     return found
 

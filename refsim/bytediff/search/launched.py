@@ -1,4 +1,4 @@
-"""Edits of the words that a kernel is launched with: sizes, windows, scales, zero points, flags, layouts.
+"""Edits of the words that a kernel is launched with: windows, scales, zero points, counts, layouts.
 
 Words of one kind are taken for other numbers, taken from each other, or exchanged. Their kind is told by the type and
 the name of a word in the kernel's own row, so that no operator is known here.
@@ -134,7 +134,7 @@ def _where(steps: list[Step], number: int, edit: DeviceEdit) -> Iterator[DeviceE
 # --- push words ---------------------------------------------------------------------------------------------
 
 
-def _fields(step: Step, kind: FieldType) -> Kind:
+def _fields(step: Step, kind: FieldType) -> dict[str, Words]:
     """The fields of a type: name -> the names of its words."""
     return {each.name: each.names for each in step.kernel.push.fields if each.type is kind}
 
@@ -170,9 +170,12 @@ def _pushed(step: Step) -> Told:
     yield from _edited(held, zero_points, _ZERO_POINTS, one, both)
     for name, words in {**_fields(step, INT), **_fields(step, UINT)}.items():
         yield from _edited(held, {name: words}, first_fit(_COUNTS, name))
-    alpha = {name: (name,) for name in held if name == "ALPHA"}
-    yield from _edited(held, alpha, [("alpha ignored", *row[1:]) for row in _REALS if "as 1" in row[1]])
-    yield from _edited(held, _fields(step, FLOAT), _REALS, one, both)
+    scales = _fields(step, FLOAT)
+    alpha = {name: scales.pop(name) for name in ("ALPHA",) if name in scales}
+    yield from _edited(
+        held, alpha, [("alpha ignored", *row[1:]) if "as 1" in row[1] else row for row in _REALS]
+    )
+    yield from _edited(held, scales, _REALS, one, both)
     of_tensors = [(ANOTHER_TENSORS, "{0}_ZP and {0}_SCALE taken from {1}")]
     quantizations = [("operands exchanged", "the quantizations of {0} and {1} exchanged")]
     yield from _edited(held, _quantized(held), (), of_tensors, quantizations)

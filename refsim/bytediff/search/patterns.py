@@ -64,8 +64,11 @@ class Pattern:
     def alternatives(self, site: KernelSite, words: Mapping[str, int]) -> Iterator[Alternative]:
         """What may stand for a node; ``words`` are names of other modules that the table uses."""
         held: dict[str, Any] = {}
-        known = self.known <= {argument.arg for argument in site.tree.args.args}
-        if known and self.roles <= {*site.roles} and _fits(self.sought, site.node, site, held):
+        if self.known and not self.known <= {argument.arg for argument in site.tree.args.args}:
+            return
+        if self.roles and not self.roles <= {*site.roles}:
+            return
+        if _fits(self.sought, site.node, site, held):
             into = ast.Name(site.parent.target.id, ast.Load()) if "added" in self.roles else None
             filled = _Filled({"_": site.node, "_into": into, **held}, site, words)
             for made, said in self.instead:
@@ -122,7 +125,7 @@ def _all_fit(patterns: list[Any], nodes: list[Any], site: KernelSite, held: dict
 
 def _calls(func: ast.expr, node: Any, site: KernelSite, held: dict[str, Any]) -> bool:
     """Whether a node calls a function, which alternatives then call by its name here."""
-    if not isinstance(node, ast.Call):
+    if not isinstance(node, ast.Call) or node.keywords:
         return False
     name = ast.unparse(func)
     if _STANDS.fullmatch(name):
@@ -136,6 +139,8 @@ def _holds(name: str, node: ast.expr, site: KernelSite, held: dict[str, Any]) ->
     if name == "_zp" and not site.names.text(node).lower().endswith(("zp", "zp]", "zero")):
         return False
     if name == "_n" and not isinstance(node, ast.Name | ast.Subscript):
+        return False
+    if isinstance(node, ast.Starred):
         return False
     before = held.setdefault(name, node)
     return before is node or ast.dump(before) == ast.dump(node)

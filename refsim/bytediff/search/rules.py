@@ -14,11 +14,9 @@ from refsim.ops.base import epilogue
 RULES = """\
 unsigned: (_a ^ _b) - _c -> _a
 order, float: _a * _b * _c -> _c * _a * _b ; _c * _b * _a
-order, float: _c * (_a * _b) -> _c * _a * _b ; _c * _b * _a
 order, float: _a * inv -> _a / (np.float32(1.0) / inv)
 order, float: _s[_t] + _s[_t + _h] -> _s[2 * _t] + _s[2 * _t + 1]
 order, float: _f(_q - _z) * _s -> _f(_q) * _s - _f(_z) * _s ; _f(_q) * _s - _f(_z)
-order, float, with b_scale: _f(_q - _z) * a_scale -> _f(_q) * a_scale - _f(_z) * b_scale
 order, float, with a_scale: _f(_q - _z) * b_scale -> _f(_q) * b_scale - _f(_z) * a_scale
 order, float: _t * (_d := _f(_q - _z) * _s) -> _f(_q) * _t * _s - _f(_z) * _t * _s ; _f(_q) * _t * _s - _f(_z)
 order, float: _t * (_d := _f(_q - _z) * _s) -> (_f(_q) * _t - _f(_z)) * _s ; (_f(_q) * _s - _f(_z)) * _t

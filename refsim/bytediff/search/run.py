@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice
 from operator import index
 
@@ -39,6 +39,9 @@ HOPELESS = 0.5
 TRIED, LINES = 0.8, 3 * PLACES_PER_SECOND
 #: Where another buffer has the same line, it is worth so many.
 KNOWN_LINES = PLACES_PER_SECOND // 4
+#: An edit that gives no more than this share of the wrong words of a sample is not worth a whole buffer, which takes
+#: seconds to compile.
+LEAST_GAIN = 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: Of these so many are ranked by what so many items write; what the buffer has otherwise counts for so much.
@@ -159,7 +162,7 @@ class EditSearch:
         moved[:MOST_RANKED] = sorted(moved[:MOST_RANKED], key=self._agreement, reverse=True)
         cheap = self.bench.cost <= PLAIN_STEPS
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else MOST_PARTS
-        chosen = iter if cheap else partial(filter, lambda row: self._agreement(row) > 0)
+        chosen = iter if cheap else partial(filter, self._promising)
         yield from self._predicted(chain(self.whole[:MOST_WHOLE], chosen(moved[:many])))
         inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
         yield from self._predicted(chosen([*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]))
@@ -221,22 +224,38 @@ class EditSearch:
         """Whether nothing more is computed."""
         return self.taken > self.most or time.thread_time() > self.end + self.seconds
 
-    def _agreement(self, row: Candidate) -> float:
-        """How many wrong words a sample of items writes as the buffer has them, less those that it has otherwise.
+    @cached_property
+    def _sample(self) -> tuple[list[Witness], int]:
+        """Wrong items and some of all, and how many wrong words these have."""
+        every = self.witnesses.every
+        chosen = list(dict.fromkeys((*self.witnesses.wrong, *every[:: -(-len(every) // COMPARED)])))
+        return chosen, sum(self.witnesses.wrong_bits[at] != 0 for one in chosen for at in one.words)
 
-        The latter count for less: another item may have written there later.
-        """
+    def _gain(self, row: Candidate) -> tuple[int, int]:
+        """How many wrong words of a sample are as the buffer has them, and how many words are written otherwise."""
         if self._over:
-            return 0.0
+            return 0, 0
         self._choose(row)
-        found, every, bits = 0.0, self.witnesses.every, self.witnesses.wrong_bits
-        for witness in every[:: -(-len(every) // COMPARED)]:
+        right, other, bits = 0, 0, self.witnesses.wrong_bits
+        for witness in self._sample[0]:
             self._fit(witness)
+            left = (at for at in witness.words if bits[at] and at not in self.written)
+            right += sum(self.witnesses.unwritten(at) for at in left)
             for at, value in self.written.items():
                 inside = 0 <= at < len(bits)
-                found += (bits[at] != 0) if inside and self.witnesses.holds(at, value) else -OTHERWISE
+                right += inside and bits[at] != 0 and self.witnesses.corrects(at, value)
+                other += not (inside and self.witnesses.holds(at, value))
         self.bench.choose(row.step)
-        return found
+        return right, other
+
+    def _promising(self, row: Candidate) -> bool:
+        """Whether an edit gives enough of the wrong words of a sample to be worth the whole buffer."""
+        return self._over or self._gain(row)[0] > LEAST_GAIN * self._sample[1]
+
+    def _agreement(self, row: Candidate) -> float:
+        """The gain, less what is written otherwise. That counts for less: another item may write there later."""
+        right, other = self._gain(row)
+        return right - OTHERWISE * other
 
     def _predicted(self, rows: Iterable[Candidate], alike: tuple[Candidate, ...] = ()) -> Iterator[Survivor]:
         for number, row in enumerate(rows):
