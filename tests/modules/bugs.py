@@ -124,7 +124,7 @@ BUGS: tuple[Bug, ...] = (
     # --- staging ---
     *_of("nchw_to_int8x4_buffer", "nchw_to_int8x4", "nchw_to_int8x4.comp",
         ("stage-in-columns", "* sizes.y + at.y) * sizes.x + at.x", "* sizes.x + at.x) * sizes.y + at.y",
-            "H and W exchanged"),
+            ("H and W exchanged", "one coordinate for another")),
     ),
     *_of("int8x4_buffer_to_nchw", "int8x4_to_nchw", TENSOR,
         ("stage-out-block-transposed",
@@ -144,7 +144,7 @@ BUGS: tuple[Bug, ...] = (
         ("conv-reads-first-batch", "uvec4(at, channel, n)", "uvec4(at, channel, 0u)", "batch ignored"),
         ("conv-first-group", "4u * (group * words + ic4), n)", "4u * ic4, n)", "group ignored"),
         ("conv-weights-xy", "ivec2(oc4 * uint(conv.kernel.x) + kx, ky * words + ic4)",
-            "ivec2(ky * words + ic4, oc4 * uint(conv.kernel.x) + kx)", "weights in another order"),
+            "ivec2(ky * words + ic4, oc4 * uint(conv.kernel.x) + kx)", NAME),
         ("conv-sums-kept",
             "ivec4 sums_at(uvec2 to, uint oc4, uint n) {\n"
             "    const uint words = in_words_per_group(conv), group = group_of(conv, oc4);\n"
@@ -226,7 +226,7 @@ BUGS: tuple[Bug, ...] = (
     *_of(LINEAR, "q8ta_linear", "q8ta_linear.comp",
         ("linear-last-rows", "m4 >= m4s", "m4 + 1u >= m4s", ("last tile missing", "nothing written")),
         ("linear-padded-rows", "4u * m4 + row < uint(out_sizes.y) ? word : 0", "word", "padding leaked"),
-        ("linear-weights-xy", "ivec2(n4, k4)", "ivec2(k4, n4)", "weights in another order"),
+        ("linear-weights-xy", "ivec2(n4, k4)", "ivec2(k4, n4)", NAME),
     ),
     *_of(LINEAR, "q8ta_linear", EPILOGUE,
         ("linear-bias-of-first-block", "biases[oc / 4u][oc % 4u]", "biases[0][oc % 4u]",
@@ -235,11 +235,11 @@ BUGS: tuple[Bug, ...] = (
     *_of(GEMV, "q8ta_linear_gemv", "q8ta_linear_gemv.comp",
         ("gemv-no-barrier", "    memoryBarrierShared();\n    barrier();\n", "",
             ("reduction too short", "other bytes each time")),
-        ("gemv-last-worker", "other < workers", "other + 1u < workers", "reduction too short"),
+        ("gemv-last-worker", "other < workers", "other + 1u < workers", ("reduction too short", NAME)),
         ("gemv-own-sum-twice",
             "ivec4 total = ivec4(0);\n    for (uint other = 0u;",
             "ivec4 total = sums[worker];\n    for (uint other = 1u;", NAME),
-        ("gemv-first-half", "other < workers", "other < workers / 2u", "reduction too short"),
+        ("gemv-first-half", "other < workers", "other < workers / 2u", ("reduction too short", NAME)),
     ),
     # --- modules that pack weights ---
     *_of("pack_q8_conv2d_weights_texture2d", "q8ta_conv2d", "pack_q8_conv2d_weights.comp",

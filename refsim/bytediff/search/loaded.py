@@ -174,6 +174,10 @@ def _changed(each: Buffer, words: np.ndarray | None) -> Told:
             np.moveaxis(fresh, axis, 0)[at] = fill
             outside = "the zero point" if fill == zp else "0"
             yield edge, f"without its {which} {dim}, which is read as {outside}", packed(fresh)
+    if (r := getattr(each.step.call.params, "upscale", 1)) > 1:
+        slowest = x.reshape(*x.shape[:-3], r * r, -1, *x.shape[-2:]).swapaxes(-3, -4).reshape(x.shape)
+        pixels = "with the pixels of an upscaled pixel as the slowest part of the channels"
+        yield "C and another dim exchanged", pixels, packed(slowest)
 
 
 # --- constants for each channel, inputs for each row --------------------------------------------------------

@@ -84,6 +84,7 @@ _CLASSES: tuple[tuple[str, str, str, str], ...] = (
     ("lanes", "", r"\b3\b", "byte order"),
     ("lanes", "", "", "lanes exchanged"),
     ("values arguments", "", r"\b[iok]?h, [iok]?w\b", "H and W exchanged"),
+    ("operand", "block_idx", "N_STRIDE", "batch ignored"),
     ("operand", "dot4|add_lanes", "", "reduction too short"),
     ("name", "dot4", r"^[ab]\b", "products miscounted"),
     ("squared", "", "", "products miscounted"),
