@@ -126,10 +126,7 @@ def test_a_cause_that_holds_in_a_region_is_as_good_as_fitted() -> None:
 def test_all_causes_that_predict_every_byte_are_named_and_told_apart() -> None:
     """One element may fit three readings of a kernel; the corpus has a case for each."""
     names = ("fused multiply-add", "zero point folded twice", "reduction too short")
-    details = (
-        "a*b+c rounded once, or twice where once is meant", "weight_sums negated: the zero point is added",
-        "the last word of channels left out of the sum",
-    )  # fmt: skip
+    details = "True for flags & CONTRACT", "weight_sums negated: the zero point is added", "IC4 one too small"
     three = Rivals("q8ta_conv2d_pw", tuple(map(Rival, names, details)))
     found = told(three)
     assert [one.causes[0] for one in found.outcomes] == list(names)
