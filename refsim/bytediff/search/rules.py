@@ -67,7 +67,6 @@ call: np.trunc(_a) -> np.rint(_a) ; np.floor(_a)
 call: np.abs(_a) ; flush(_a, *_r) ; bounded(_a, *_r) ; clamp(_a, *_r) -> _a
 call: wrap32(_a) -> _a ; edit_wrapped16(_a) ; edit_saturated16(_a)
 call: min(*_r) -> max(*_r)
-call: max(*_r) -> min(*_r)
 bound, float: np.maximum(_a, _b) -> np.maximum(_a, np.float32(0.0))
 bound, float: np.minimum(_a, _b) -> np.minimum(_a, np.float32(0.0))
 bound, float, with inv: np.maximum(_a, _b) -> np.maximum(_a, np.float32(-zp) / inv)
@@ -144,7 +143,6 @@ missing, whole, as place: _n -> (_n + 3) // 4 * 4
 missing, whole: _a * _b + _c -> _a * (_b + _c)
 missing, whole: _a * _b - _c -> _a * (_b - _c)
 missing, whole: _a * _b * _d + _c -> _a * (_b * _d + _c)
-missing, whole: _a * _b * _d - _c -> _a * (_b * _d - _c)
 missing, whole, as byte: _a -> min(max(_a, -128), 127)
 """
 #: Names of other modules that alternatives use.
@@ -159,7 +157,7 @@ def _by_root(table: str) -> dict[str, list[Pattern]]:
     return found
 
 
-_PATTERNS, _OF_LACKING = map(_by_root, (RULES, LACKING))
+TABLES = _PATTERNS, _OF_LACKING = tuple(map(_by_root, (RULES, LACKING)))
 
 
 def written(site: KernelSite, table: Mapping[str, list[Pattern]] = _PATTERNS) -> Iterator[Alternative]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from refsim.bytediff.search.schema import ROOT, schema_of
+from refsim.bytediff.search import rules
+from refsim.bytediff.search.patterns import Pattern
+from refsim.bytediff.search.schema import ROOT, KernelSchema, schema_of
+from refsim.bytediff.search.site import Alternative
 from refsim.bytediff.search.words import class_of, place_of, text_of
+from refsim.ops.base.registry import OPS, kernel_of
 
 
 def _line(path: str, number: int) -> str:
@@ -71,3 +78,24 @@ def test_edits_have_the_same_numbers_in_every_process() -> None:
         for seed in "12"
     )
     assert first == second
+
+
+@pytest.mark.long
+def test_every_row_of_the_table_fits_somewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that is written another way must not make a row useless unseen."""
+    used, alternatives = set[int](), Pattern.alternatives
+
+    def watched(row: Pattern, *given: Any) -> Iterator[Alternative]:
+        for made in alternatives(row, *given):
+            used.add(id(row))
+            yield made
+
+    monkeypatch.setattr(Pattern, "alternatives", watched)
+    for op in (op for op in OPS.values() if op.expand is None):
+        kernel = kernel_of(op.name)
+        KernelSchema(kernel.run, (kernel.push, kernel.spec), lacking=True)
+        for function in (kernel.launch, op.prepack):
+            if function is not None and not function.__closure__:
+                KernelSchema(function, (), host=True)
+    rows = {id(row): row for table in rules.TABLES for found in table.values() for row in found}
+    assert [ast.unparse(row.sought) for key, row in rows.items() if key not in used] == []
