@@ -1,4 +1,4 @@
-"""Edits of expressions and statements: operators, comparisons, constants, names, indices, what is left out."""
+"""Edits that ask for more of a function than a pattern: operators, comparisons, names, loops, lanes, arguments."""
 
 from __future__ import annotations
 

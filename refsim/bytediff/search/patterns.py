@@ -2,8 +2,8 @@
 
 ``_x`` stands for an expression and ``_f(...)`` for a function, the same one wherever it occurs; ``_zp`` for what is
 called a zero point, ``_n`` for a variable or an element; ``*_r`` for all further arguments; ``_`` for the whole, and
-``_into`` for what it is added to. Other names stand for themselves, functions
-without their module unless that is NumPy. ``(_x := pattern)`` is an expression, or a variable last set to one.
+``_into`` for what it is added to. Other names stand for themselves, functions without their module unless that is
+NumPy. ``(_x := pattern)`` is an expression, or a variable last set to one.
 """
 
 from __future__ import annotations
@@ -92,9 +92,8 @@ def _fits(pattern: Any, node: Any, site: KernelSite, held: dict[str, Any]) -> bo
         case ast.Name(id=name) if _STANDS.fullmatch(name):
             return _holds(name, node, site, held)
         case ast.Name() | ast.Attribute():
-            return isinstance(node, ast.Name | ast.Attribute) and site.names.text(node) == ast.unparse(
-                pattern
-            )
+            named = isinstance(node, ast.Name | ast.Attribute)
+            return named and site.names.text(node) == ast.unparse(pattern)
         case ast.NamedExpr(target=ast.Name(id=name), value=value):
             return _holds(name, node, site, held) and _fits(value, value_of(site, node), site, held)
         case ast.Call(func=func, args=[*args, ast.Starred(value=ast.Name(id=rest))]):
@@ -108,13 +107,10 @@ def _fits(pattern: Any, node: Any, site: KernelSite, held: dict[str, Any]) -> bo
         return bool(pattern == node)
     if isinstance(pattern, ast.Subscript) and isinstance(node.slice, ast.Slice | ast.Tuple):
         return False
-    for field, part in ast.iter_fields(pattern):
-        other = getattr(node, field)
-        if not (
-            _all_fit(part, other, site, held) if isinstance(part, list) else _fits(part, other, site, held)
-        ):
-            return False
-    return True
+    parts = ((part, getattr(node, field)) for field, part in ast.iter_fields(pattern))
+    return all(
+        (_all_fit if isinstance(part, list) else _fits)(part, other, site, held) for part, other in parts
+    )
 
 
 def _all_fit(patterns: list[Any], nodes: list[Any], site: KernelSite, held: dict[str, Any]) -> bool:
