@@ -8,51 +8,45 @@ no relu. Numbers are binary32, and each operation rounds once. ``acc`` and ``zp`
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from types import CodeType
 from typing import Any
 
 import numpy as np
 
 from refsim.core import choices
 from refsim.core.errors import ParameterError
-from refsim.core.qmath import QMAX, QMIN, TIE_AWAY, TIE_UP, TRUNCATE, clamp, round_half
+from refsim.core.jit import jitable, select
+from refsim.core.qmath import QMAX, QMIN, TIE_AWAY, TIE_UP, TRUNCATE, clamp, f32, round_half
 
 MOST_CHARACTERS = 300
-NAMES = ("acc", "sx", "sw", "so", "bias", "zp")
-
-_OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
-}  # fmt: skip
-
-
-def _rounded(flags: int) -> Callable[[Any], Any]:
-    """NaN is 0, as in refsim's own rounding."""
-
-    def rounded(value: Any) -> Any:
-        real = np.float32(value)
-        return round_half(np.where(np.isnan(real), np.float32(0), real), flags)
-
-    return rounded
-
-
-#: What a rule may call -> how many numbers it takes, and what it gives.
-FUNCTIONS: Mapping[str, tuple[int, Callable[..., Any]]] = {
-    "round_even": (1, _rounded(0)),
-    "round_away": (1, _rounded(TIE_AWAY)),
-    "round_up": (1, _rounded(TIE_UP)),
-    "trunc": (1, _rounded(TRUNCATE)),
-    "clamp": (3, clamp),
-    "relu": (1, partial(np.maximum, 0)),
-}
+#: What a rule may name, and whether that is a whole number.
+NAMES = {"acc": True, "sx": False, "sw": False, "so": False, "bias": False, "zp": True}
+#: What a rule may call to round, and the flag of `round_half` for it.
+_ROUNDED = {"round_even": "0", "round_away": "TIE_AWAY", "round_up": "TIE_UP", "trunc": "TRUNCATE"}
+#: What a rule may call -> how many numbers it takes.
+FUNCTIONS = {**dict.fromkeys(_ROUNDED, 1), "clamp": 3, "relu": 1}
 #: Rules by name: ExecuTorch's own, and those of libraries that keep the sum in float.
 RULES: Mapping[str, str] = {
     "executorch": "clamp(round_even(relu(acc * (sw * sx) + bias) * (1 / so)) + zp, -128, 127)",
     "ncnn": "clamp(round_away(relu(acc * (1 / ((1 / sx) * (1 / sw))) + bias) * (1 / so)), -127, 127)",
     "xnnpack": "round_even(clamp((acc + round_even(bias / (sx * sw))) * (sx * sw / so), -128 - zp, 127 - zp)) + zp",
 }
+
+
+@jitable
+def number(value: Any) -> Any:
+    """A float; 0 for NaN, as in refsim's own rounding."""
+    return select(value == value, value, np.float32(0.0))
+
+
+#: What the text of a rule as Python calls.
+SCOPE: Mapping[str, Any] = {
+    "np": np, "f32": f32, "clamp": clamp, "number": number, "round_half": round_half, "TIE_AWAY": TIE_AWAY,
+    "TIE_UP": TIE_UP, "TRUNCATE": TRUNCATE,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,36 +56,62 @@ class Requantization:
     text: str
 
     def __post_init__(self) -> None:
-        one = {name: np.float32(1) for name in NAMES}
-        self._value(tree_of(self.text), one, False)
+        self.as_python({})
 
     def __call__(self, relu: bool, **given: Any) -> np.ndarray:
         """int8 output. ParameterError where the rule gives other values."""
         with np.errstate(all="ignore"):
-            found = np.asarray(self._value(tree_of(self.text), given, relu))
+            found = np.asarray(eval(self._code, {**SCOPE, **given, "relu": relu}))
         wrong = ~((found >= QMIN) & (found <= QMAX) & (found == np.rint(found)))
         if wrong.any():
             need = f"whole numbers from {QMIN} to {QMAX}: round and clamp"
             raise ParameterError(repr(self.text), "gives no int8", got=float(found[wrong].flat[0]), need=need)
         return found.astype(np.int8)
 
-    def _value(self, node: ast.expr, given: Mapping[str, Any], relu: bool) -> Any:
+    @cached_property
+    def _code(self) -> CodeType:
+        return compile(self.as_python({}), "--rule", "eval")
+
+    def as_python(self, names: Mapping[str, str]) -> str:
+        """The rule as an expression over `SCOPE`, of arrays or in a kernel, with these names instead of its own.
+
+        ``relu`` names whether the call has one.
+        """
+        return self._written(_tree_of(self.text), names)[0]
+
+    def _written(self, node: ast.expr, names: Mapping[str, str]) -> tuple[str, bool]:
+        """An expression, and whether it is a whole number."""
+
+        def alike(parts: list[ast.expr], may_be_whole: bool = True) -> tuple[list[str], bool]:
+            """Numbers of one kind: whole if all are."""
+            found = [self._written(part, names) for part in parts]
+            whole = may_be_whole and all(one for _, one in found)
+            return [text if whole or not one else f"f32({text})" for text, one in found], whole
+
         match node:
-            case ast.Constant(value=int() | float() as number) if type(number) is not bool:
-                return number if isinstance(number, int) else np.float32(number)
+            case ast.Constant(value=int() as value) if type(value) is not bool:
+                return repr(value), True
+            case ast.Constant(value=float() as value):
+                return ("f32(np.inf)" if value == np.inf else f"f32({value!r})"), False
+            case ast.Name(id=name) if name in NAMES:
+                return names.get(name, name), NAMES[name]
             case ast.UnaryOp(op=ast.USub(), operand=operand):
-                return -self._value(operand, given, relu)
-            case ast.Name(id=name) if name in given:
-                return given[name]
-            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS and FUNCTIONS[
-                name
-            ][0] == len(args):
-                values = [self._value(each, given, relu) for each in args]
-                return values[0] if name == "relu" and not relu else FUNCTIONS[name][1](*values)
-            case ast.BinOp(left=a, op=op, right=b) if type(op) in _OPERATORS:
-                pair = self._value(a, given, relu), self._value(b, given, relu)
-                whole = not isinstance(op, ast.Div) and all(np.asarray(one).dtype.kind == "i" for one in pair)
-                return _OPERATORS[type(op)](*(pair if whole else map(np.float32, pair)))
+                text, whole = self._written(operand, names)
+                return f"(-{text})", whole
+            case ast.BinOp(left=a, op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div() as op, right=b):
+                (first, last), whole = alike([a, b], not isinstance(op, ast.Div))
+                return f"({ast.unparse(ast.BinOp(ast.Name(first), op, ast.Name(last)))})", whole
+            case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if FUNCTIONS.get(name) == len(args):
+                if name in _ROUNDED:
+                    return f"round_half(number({alike(args, False)[0][0]}), {_ROUNDED[name]})", False
+                texts, whole = alike(args)
+                if name == "clamp":
+                    return f"clamp({', '.join(texts)})", whole
+                zero = "0" if whole else "f32(0.0)"
+                return (
+                    f"(np.maximum({texts[0]}, {zero}) if {names.get('relu', 'relu')} else {texts[0]})",
+                    whole,
+                )
         need = f"numbers, {', '.join(NAMES)}, + - * /, {', '.join(FUNCTIONS)}"
         raise ParameterError(repr(self.text), "not allowed in a rule", got=ast.unparse(node), need=need)
 
@@ -103,7 +123,7 @@ def requantization(text: str) -> Requantization:
     return Requantization(RULES.get(text, text))
 
 
-def tree_of(text: str) -> ast.expr:
+def _tree_of(text: str) -> ast.expr:
     """The expression of a rule. ParameterError for what is none."""
     if len(text) > MOST_CHARACTERS:
         got = f"{len(text)} characters"
