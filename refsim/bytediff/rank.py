@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Annotated, Protocol
@@ -13,6 +13,7 @@ from refsim.bytediff import defects, search, within
 from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.search import stored
+from refsim.bytediff.search.schema import NOTHING
 from refsim.bytediff.search.stored import PADDING
 from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import Within
@@ -139,16 +140,20 @@ class Told(Protocol):
     def causes(self) -> Sequence[Cause]: ...
 
 
-def exact_edits(found: Iterable[Told]) -> list[str]:
-    """The words of edits that predict one of these buffers exactly: other buffers of the kernel may be due to them."""
-    words = []
+def exact_edits(found: Iterable[Told]) -> dict[str, str]:
+    """The words of edits that predict one of these buffers exactly, each with its file and line, "" if it has none.
+
+    Other buffers of the kernel may be due to them.
+    """
+    edits: dict[str, str] = {}
     for cause in chain.from_iterable(one.causes for one in found):
         if cause.exact and not (cause.fitted or cause.where or cause.observed):
-            words += [cause.detail, *(place.edit for place in cause.places)]
-    return list(dict.fromkeys(words))
+            edits |= {place.edit: str(place) for place in cause.places if place.edit not in edits}
+            edits.setdefault(cause.detail, "")
+    return edits
 
 
-def explained(ev: Evidence, seconds: float, like: Collection[str] = ()) -> tuple[Start, list[Cause]]:
+def explained(ev: Evidence, seconds: float, like: Mapping[str, str] = NOTHING) -> tuple[Start, list[Cause]]:
     """Where to start, and the causes of what remains. See `causes` for ``seconds`` and ``like``.
 
     A defect that changes values may leave nothing right to know it by. It is taken off where no cause fits exactly with
@@ -164,11 +169,11 @@ def explained(ev: Evidence, seconds: float, like: Collection[str] = ()) -> tuple
     return first, found
 
 
-def causes(ev: Evidence, seconds: float, like: Collection[str] = ()) -> list[Cause]:
+def causes(ev: Evidence, seconds: float, like: Mapping[str, str] = NOTHING) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
     None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.
-    ``like`` are edits that are tried first.
+    ``like`` are edits that are tried first (`exact_edits`).
     """
     if not ev.differing.any() or ev.reversed:
         return []

@@ -33,8 +33,8 @@ Raw = bytes | np.ndarray | PackedBuffer
 UNSPECIFIED = "unspecified padding"
 UNKNOWN = "unknown padding"
 TAIL = "allocation tail"
-#: Where no edit explains the wrong buffers before, a search takes this share of the time: few find one then.
-LATER = 0.4
+#: Where no edit explains the wrong buffers before, a search takes so many seconds at most: few find one then.
+LATER = 1.0
 #: Profile -> (bool per cell: the actual byte is what it gives, what it explains and contradicts).
 Legal = Mapping[str, tuple[np.ndarray, Allowed]]
 
@@ -151,7 +151,7 @@ def diff(
         return report
     with doing.explaining(str(desc if call is None else call.case)):
         edits, seconds = exact_edits(like), allowed() if search is None else search
-        seconds *= 0 if seen else LATER if like and not edits else 1
+        seconds = 0.0 if seen else min(seconds, LATER) if like and not edits else seconds
         rest, causes = explained(ev, seconds, edits)
     elsewhere = [] if holds_elements(actual, desc) else _laid_as(ev)
     pattern = (*rest.told, *elsewhere, *summary(rest.evidence))

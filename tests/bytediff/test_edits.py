@@ -65,8 +65,8 @@ def test_an_edit_that_explains_one_buffer_is_tried_first_on_the_next(monkeypatch
     found = diff(expected, actual, call=bound)
     first = found.causes[0]
     assert first.exact
-    monkeypatch.setattr(run, "TRIED", 0.0)  # no time to try another edit
-    monkeypatch.setattr(run, "HOPELESS", 0.0)
+    monkeypatch.setattr(run, "TRIED", (0.0, 0.0))  # no time to try another edit
+    monkeypatch.setattr(run, "HOPELESS", (0.0, 0.0))
     without, told = (diff(right, given, call=other, like=[found] * like).causes for like in (0, 1))
     assert not any(cause.exact and cause.name == first.name for cause in without)
     assert told[0].exact and told[0].name == first.name

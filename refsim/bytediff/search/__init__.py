@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from threading import RLock
@@ -22,6 +22,7 @@ from refsim.bytediff.search import host, launched, loaded, stored
 from refsim.bytediff.search.bench import Bench
 from refsim.bytediff.search.candidate import Candidate
 from refsim.bytediff.search.run import PLAIN_STEPS, EditSearch
+from refsim.bytediff.search.schema import NOTHING
 from refsim.bytediff.search.whole import predicted
 from refsim.bytediff.search.witnesses import compared
 from refsim.bytediff.search.words import Place, class_of, place_of, text_of
@@ -82,16 +83,18 @@ class Found:
         return replace(places[0], others=others, alike=self.others[: self.alike])
 
 
-def edits(ev: Evidence, seconds: float, known: bool = False, like: Collection[str] = ()) -> Iterator[Found]:
+def edits(
+    ev: Evidence, seconds: float, known: bool = False, like: Mapping[str, str] = NOTHING
+) -> Iterator[Found]:
     """The edits that a search found; of those of one class that give the same bytes the first, which names all others.
 
     Where a cause is ``known`` that gives the same bytes, the line of a kernel is worth less time. ``like`` are edits
-    in words, that give other wrong buffers of the kernel: they are tried first.
+    in words, with the lines of those that have one, which give other wrong buffers of the kernel: they are tried first.
     """
     if ev.bound is None or seconds <= 0 or not ev.expected_right:
         return
     with _ALONE, np.errstate(all="ignore"):
-        likely = [words.removeprefix(RIGHT) for words in like]
+        likely = {words.removeprefix(RIGHT): where for words, where in like.items()}
         search = EditSearch(ev, seconds, known, lambda bench: _likely(bench, likely))
         if itself := search.itself:
             search = EditSearch(ev.turned, seconds, like=search.like, lacking=True)
@@ -124,36 +127,37 @@ def again(ev: Evidence, name: str, detail: str) -> np.ndarray | None:
             return None if prediction.fitted or prediction.inferred else prediction.cells
     with _ALONE, np.errstate(all="ignore"):
         bench = Bench(ev.call, {argument: buffer.words for argument, buffer in ev.inputs.items()}, ev.guards)
-        row = next((row for row in _candidates(bench) if _says(row, name, detail)), None)
+        rows = chain(_of_devices(bench), _of_kernels(bench))
+        row = next((row for row in rows if _says(row, name, detail)), None)
         words = None if row is None else predicted(bench, row, (0,), ev.expected.words, PLAIN_STEPS)
     return words if words is None or not ev.desc.is_int8 else words.view(np.int8)
 
 
-def _likely(bench: Bench, like: Collection[str]) -> Iterator[Candidate]:
+def _likely(bench: Bench, like: Mapping[str, str]) -> Iterator[Candidate]:
     """The edits of these words, in their order. Words of a launch tell sizes, which differ from call to call."""
-    if not like:
-        return
-    order = {words: at for at, words in reversed(list(enumerate(like)))}
+    order = {words: at for at, words in enumerate(like)}
     alike = {NUMBERS.sub("#", words): at for words, at in reversed(order.items())}
-
-    def place(row: Candidate) -> int | None:
-        if row.edit is not None:
-            return order.get(text_of(row.edit))
-        if row.device is not None and row.device.place is not None:
-            return order.get(row.device.detail)
-        return None if row.device is None else alike.get(NUMBERS.sub("#", row.device.detail))
-
-    found = [(at, row) for row in _candidates(bench) if (at := place(row)) is not None]
+    left = set(like.values()) - {""}
+    found = list[tuple[int, Candidate]]()
+    for row in _of_kernels(bench) if left else ():
+        if row.edit is not None and (where := f"{row.edit.copy.path}:{row.edit.line}") in like.values():
+            left.discard(where)
+            found += [(order[words], row) for words in [text_of(row.edit)] if words in order]
+    for row in _of_devices(bench, bool(left)) if left or "" in like.values() else ():
+        if row.device is not None and (at := alike.get(NUMBERS.sub("#", row.device.detail))) is not None:
+            found.append((at, row))
     yield from (row for _, row in sorted(found, key=lambda each: each[0]))
 
 
-def _candidates(bench: Bench) -> Iterator[Candidate]:
-    """All edits of a call but those that other calls and buffers take part in."""
-    words = launched.edits(bench.steps, None), loaded.edits(bench.steps, bench.inputs, {}, None)
-    for device in chain(*words, host.edits(bench.steps)):
-        yield Candidate(0, device=device)
-    for at, step in enumerate(bench.steps):
-        yield from (Candidate(at, edit) for edit in step.schema.edits)
+def _of_kernels(bench: Bench) -> Iterator[Candidate]:
+    return (Candidate(at, edit) for at, step in enumerate(bench.steps) for edit in step.schema.edits)
+
+
+def _of_devices(bench: Bench, hosts: bool = True) -> Iterator[Candidate]:
+    """The edits that no kernel has, but those that other calls and buffers take part in."""
+    found = launched.edits(bench.steps, None), loaded.edits(bench.steps, bench.inputs, {}, None)
+    rows = chain(*found, host.edits(bench.steps) if hosts else ())
+    return (Candidate(0, device=device) for device in rows)
 
 
 def _order(name: str) -> int:

@@ -106,7 +106,8 @@ class Produced(list[Any]):
         self.bench, self.step, self.depth = bench, step, depth
         self.length = step.launch.out.words
         self.size = self.length + OUTSIDE
-        self.held: dict[int, int] = {}
+        #: The words that were made by the kernels as they are now, and those that the right ones made.
+        self.held, self.right = dict[int, int](), dict[int, int]()
         self.items = work_items(step.launch)
 
     def __getitem__(self, at: Any) -> Any:
@@ -118,6 +119,8 @@ class Produced(list[Any]):
             self.held.update(out)
             if at not in self.held:  # another item may write it now, unless none runs there
                 self.bench.missed |= self.bench.device is None or not self.bench.device.fewer
+                if self.held is self.right:
+                    return 0
                 self.held[at] = 0
         return self.held[at]
 
@@ -146,8 +149,11 @@ class Bench:
         self.produced: dict[str, Produced] = {}
         #: About how many steps of loops all items of the last step take, and whether an intermediate word was missing.
         self.cost, self.missed = 0, False
-        #: What the kernels are launched with otherwise, if anything.
+        #: What the kernels are launched with otherwise, if anything, and its words by step.
         self.device: DeviceEdit | None = None
+        self.changed: dict[tuple[int, DeviceEdit], tuple[Sequence[int], Sequence[int]]] = {}
+        #: The first step that is edited, or the last one.
+        self.first = len(self.steps) - 1
 
     def read(self, name: str, words: np.ndarray) -> ReadWords:
         """The words of a buffer as plain Python reads them."""
@@ -163,7 +169,11 @@ class Bench:
     ) -> None:
         """Edit the kernel of one step, or what kernels are launched with; without an edit all is right again."""
         self.steps[number].schema.select(edit, entry, also)
-        self.device = device
+        self.device, self.changed = device, {}
+        schema = self.steps[number].schema
+        altered = [at for at, step in enumerate(self.steps) if edit is not None and step.schema is schema]
+        altered += [] if device is None else [device.only or 0]
+        self.first = min(altered, default=len(self.steps) - 1)
         if not self.produced:
             self.produced = {step.output: Produced(self, step, at) for at, step in enumerate(self.steps[:-1])}
         self.forget()
@@ -171,17 +181,22 @@ class Bench:
     def launched(self, number: int, device: DeviceEdit | None) -> tuple[Sequence[int], Sequence[int]]:
         """Specialization and push words of a step."""
         step = self.steps[number]
-        if device is None or not device.holds(number):
+        if device is None or not device.holds(number) or not (device.push or device.spec):
             return step.spec, step.push
-        rows = step.kernel
-        spec, push = _changed(rows.spec, step.spec, device.spec), _changed(rows.push, step.push, device.push)
-        return tuple(spec), tuple(push)
+        if (number, device) not in self.changed:
+            rows = step.kernel
+            spec, push = (
+                _changed(rows.spec, step.spec, device.spec),
+                _changed(rows.push, step.push, device.push),
+            )
+            self.changed[number, device] = tuple(spec), tuple(push)
+        return self.changed[number, device]
 
-    def forget(self) -> None:
-        """Let intermediate words be made again, by the kernels as they are now."""
+    def forget(self, every: bool = False) -> None:
+        """Let intermediate words be made again, by the kernels as they are now; those before any edit, or all."""
         self.missed = False
         for produced in self.produced.values():
-            produced.held.clear()
+            produced.held = {} if every or produced.depth >= self.first else produced.right
 
     def stores(self, number: int, item: Triple) -> Out:
         """What one work item of a step writes: word -> value."""

@@ -6,6 +6,7 @@ NumPy's functions take a microsecond for a scalar; a search calls them a million
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -65,8 +66,8 @@ def select(condition: Any, if_true: Any, if_false: Any) -> Any:
 
 
 #: What copies of kernels call instead of functions that are no place for an edit.
-LEAVES: dict[Any, Any] = {jit.select: select} | {
-    f: f for f in (jit.widen, jit.float64_bits, qmath.fused, lanes.as_f32, lanes.f32_bits)
+LEAVES: dict[Any, Any] = {jit.select: select, lanes.as_f32: lru_cache(1 << 15)(lanes.as_f32)} | {
+    f: f for f in (jit.widen, jit.float64_bits, qmath.fused, lanes.f32_bits)
 }
 
 

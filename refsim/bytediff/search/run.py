@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property, partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from operator import index
 
 import numpy as np
@@ -32,25 +32,27 @@ TIMES, PLAIN_STEPS = 4, 20_000
 #: So many places of a kernel are computed within a second on a usual machine; a call of it costs so many more. A
 #: machine that is slower by the last number is waited for.
 PLACES_PER_SECOND, EACH_CALL, SLOWER = 30_000_000, 600, 6.0
-#: A search in which no edit gave any wrong word yet ends after this share of its time: few find one later.
-HOPELESS = 0.5
-#: Edits are tried for this share of the time; what is left is for whole buffers. Where the cause is known, its line
-#: in a kernel is worth so many places.
-TRIED, LINES = 0.8, 3 * PLACES_PER_SECOND
-#: Where another buffer has the same line, it is worth so many.
-KNOWN_LINES = PLACES_PER_SECOND // 4
+#: Edits are tried for this share of the time, and for so many seconds at most: what is left is for whole buffers. Where
+#: no edit gave any wrong word yet, it is less: of 84 edits that gave a buffer 80 were met within 0.9 s, all within 2.8.
+TRIED, HOPELESS = (0.8, 3.0), (0.5, 1.5)
+#: Where the cause is known, its line in a kernel is worth so many places.
+LINES = 3 * PLACES_PER_SECOND // 2
+#: What the edits that give the same are worth that are told beside one.
+CONFIRMED = PLACES_PER_SECOND // 2
 #: An edit that gives no more than this share of the wrong words of a sample is not worth a whole buffer, which takes
 #: seconds to compile.
 LEAST_GAIN = 0.1
 #: Edits that write elsewhere are tried on the whole buffer: so many, and so many steps of plain Python in all.
 MOST_MOVED, MOVED_STEPS = 24, 100_000
 #: Of these so many are ranked by what so many items write; what the buffer has otherwise counts for so much.
-MOST_RANKED, COMPARED, OTHERWISE = 96, 24, 0.25
+MOST_RANKED, COMPARED, OTHERWISE = 48, 16, 0.25
 #: Pairs of edits are tried where so many items are wrong and no edit gives the buffer: those of so many first ones, of
-#: which each gives some of the items, for so many places.
-LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, PLACES_PER_SECOND
-#: A survivor must fit so many items, and so many survivors are looked at.
-MOST_EVERY, MOST_CONFIRMED = 400, 40
+#: which each gives some of the items, for this share of the time.
+LEAST_PAIRED, MOST_PAIRED, PAIRS = 6, 4, 0.08
+#: Places are watched on no further items behind so many.
+MEASURED = PLACES_PER_SECOND // 30
+#: A survivor must fit so many items, fewer if these take more places in all, and so many survivors are looked at.
+MOST_EVERY, LEAST_EVERY, PLACES_OF_EVERY, MOST_CONFIRMED = 400, 12, PLACES_PER_SECOND // 8, 40
 #: What edits of each kind are tried and told before others: how often they are what people got wrong.
 _ORDER = (
     "total", "short", "joined", "folded", "compare", "condition", "constant", "one off", "operand", "name", "order",
@@ -107,8 +109,8 @@ class EditSearch:
         self.last = len(self.bench.steps) - 1
         self.witnesses = Witnesses.of(self.ev, self.bench.steps[-1].launch, MOST_EVERY)
         self.end = time.thread_time() + SLOWER * self.seconds
-        #: How many places were computed, and about how many a work item takes.
-        self.taken, self.places = 0, 0
+        #: How many places were computed, and about how many an item takes where all from a step on is made again.
+        self.taken, self.places = 0, [0]
         #: How many places may be computed, and after how many no further edit is tried.
         self.most = PLACES_PER_SECOND * self.seconds
         self.end_at: float = LINES if self.known else self.most
@@ -133,25 +135,11 @@ class EditSearch:
         for row in likely:
             self._try(row)
             self.bench.choose(row.step)
-        if again := any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
-            self.end_at = self.taken + KNOWN_LINES
-        for device in self._devices():
-            if self._late:
-                break
-            self._try(Candidate(0, device=device))
-        self.bench.choose(0)
-        if not again and any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
-            self.end_at = self.taken + LINES
-        elif any(self._fits_wrong(row) for row in self.inside[:MOST_INSIDE]):
-            self.end_at = min(self.end_at, self.taken + LINES)
-        for at in reversed(range(self.last + 1)):
-            for candidate in self._candidates(at, seen[at]):
-                if self._late:
-                    break
-                if candidate not in likely:
-                    self._try(candidate)
-            self.bench.choose(at)
-        same = [row for row in self.whole[:MOST_CONFIRMED] if self._fits_all(row)]
+        if not any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
+            self._try_others(likely, seen)
+        last = self.taken + CONFIRMED
+        rows = takewhile(lambda row: self.taken < last, self.whole[:MOST_CONFIRMED])
+        same = [row for row in rows if self._fits_all(row)]
         same.sort(key=lambda row: row.of_host)  # of lines that give the same, a kernel's is told first
         for number, row in enumerate(same, 1):  # an edit that fits a sample may fail on the whole buffer
             if found := list(self._predicted([row], tuple(same[number:]))):
@@ -164,12 +152,31 @@ class EditSearch:
         many = min(MOST_MOVED, MOVED_STEPS // max(1, self.bench.cost)) if cheap else MOST_PARTS
         chosen = iter if cheap else partial(filter, self._promising)
         yield from self._predicted(chain(self.whole[:MOST_WHOLE], chosen(moved[:many])))
-        inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: self._over or not self._fits_wrong(row))
+        inside = sorted(self.inside[:MOST_CONFIRMED], key=lambda row: not self._gives_all(row))
         yield from self._predicted(chosen([*inside[:MOST_INSIDE], *parts[:MOST_PARTS]]))
         if not self.known and not self.exact and len(self.witnesses.wrong) >= LEAST_PAIRED:
             firsts = [row for row in (*parts, *moved, *inside) if row.entry is None]
             pairs = filter(self._fits_all, self._pairs(firsts[:MOST_PAIRED]))
             yield from self._predicted(islice(pairs, MOST_PARTS))
+
+    def _try_others(self, likely: list[Candidate], seen: list[dict[int, int]]) -> None:
+        """Try all edits that are not tried yet."""
+        for device in self._devices():
+            if self._late:
+                break
+            self._try(Candidate(0, device=device))
+        self.bench.choose(0)
+        if any(self._fits_all(row) for row in self.whole[:MOST_WHOLE]):
+            self.end_at = self.taken + LINES
+        elif any(self._gives_all(row) for row in self.inside[:MOST_INSIDE]):
+            self.end_at = min(self.end_at, self.taken + LINES)
+        for at in reversed(range(self.last + 1)):
+            for candidate in self._candidates(at, seen[at]):
+                if self._late:
+                    break
+                if candidate not in likely:
+                    self._try(candidate)
+            self.bench.choose(at)
 
     def _devices(self) -> Iterator[DeviceEdit]:
         """The edits of what the kernels are launched with, and of what they read."""
@@ -182,7 +189,7 @@ class EditSearch:
 
     def _pairs(self, firsts: list[Candidate]) -> Iterator[Candidate]:
         """Pairs of edits that give all witnesses, where the first one gives some of them."""
-        end, wrong = min(self.most, self.taken + PAIRS), self.witnesses.wrong
+        end, wrong = min(self.most, self.taken + PAIRS * self.most), self.witnesses.wrong
         try:
             for first in firsts:
                 self._choose(first)
@@ -216,13 +223,23 @@ class EditSearch:
     @property
     def _late(self) -> bool:
         """Whether no further edit is tried."""
-        share = TRIED if self.whole or self.inside or self.parts or self.moved else HOPELESS
-        return self.taken > min(self.end_at, share * self.most) or time.thread_time() > self.end
+        some = self.whole or self.inside or self.parts or self.moved
+        share, seconds = TRIED if some or self.lacking else HOPELESS
+        if self.lacking:  # what it lacks is tried last
+            seconds = self.seconds
+        end = min(self.end_at, share * self.most, seconds * PLACES_PER_SECOND)
+        return self.taken > end or time.thread_time() > self.end
 
     @property
     def _over(self) -> bool:
         """Whether nothing more is computed."""
         return self.taken > self.most or time.thread_time() > self.end + self.seconds
+
+    @cached_property
+    def _every(self) -> list[Witness]:
+        """The items that a survivor must fit."""
+        every, most = self.witnesses.every, max(LEAST_EVERY, PLACES_OF_EVERY // self.places[0])
+        return every[:: -(-len(every) // most)] if every else []
 
     @cached_property
     def _sample(self) -> tuple[list[Witness], int]:
@@ -247,6 +264,10 @@ class EditSearch:
                 other += not (inside and self.witnesses.holds(at, value))
         self.bench.choose(row.step)
         return right, other
+
+    def _gives_all(self, row: Candidate) -> bool:
+        """Whether an edit gives every wrong word of a sample."""
+        return self._gain(row)[0] == self._sample[1]
 
     def _promising(self, row: Candidate) -> bool:
         """Whether an edit gives enough of the wrong words of a sample to be worth the whole buffer."""
@@ -275,19 +296,21 @@ class EditSearch:
             schema.forget()
             schema.watching(True)
             schema.left[0] = 1 << 60
-        most = 0
-        for witness in (*self.witnesses.wrong, *self.witnesses.right):
+        most, wrong = 0, self.witnesses.wrong
+        for items, witness in enumerate((*wrong[:2], *self.witnesses.right, *wrong[2:]), 1):
             before = sum(schema.left[0] for schema in schemas)
-            self.bench.forget()
+            self.bench.forget(every=True)
             self.bench.stores(self.last, witness.item)
             most = max(most, before - sum(schema.left[0] for schema in schemas))
+            rest = ({step.schema for step in self.bench.steps[at:]} for at in range(len(schemas)))
+            self.places = [sum(schema.places for schema in made) // items + EACH_CALL for made in rest]
+            if items * self.places[0] > MEASURED:
+                break
         self.limit = TIMES * most + 64
-        items = len(self.witnesses.wrong) + len(self.witnesses.right)
-        self.places = sum(schema.places for schema in schemas) // items + EACH_CALL
         self.bench.cost = most * int(np.prod(self.bench.steps[-1].launch.reached))
         for schema in schemas:
             schema.watching(False)
-        return [dict(schema.seen) for schema in schemas]
+        return [schema.seen for schema in schemas]
 
     def _candidates(self, at: int, seen: dict[int, int]) -> list[Candidate]:
         """The edits of places that are reached with such values, the likely kinds first."""
@@ -339,19 +362,9 @@ class EditSearch:
         """Whether an edit gives what every item writes, or a sample of these."""
         if row not in self.confirmed and not self._over:
             self._choose(row)
-            self.confirmed[row] = all(self._fit(witness) >= Fit.OPEN for witness in self.witnesses.every)
+            self.confirmed[row] = all(self._fit(witness) >= Fit.OPEN for witness in self._every)
             self.bench.choose(row.step)
         return self.confirmed.get(row, False)
-
-    def _fits_wrong(self, row: Candidate) -> bool:
-        """Whether an edit gives every wrong cell of the items that a survivor must fit."""
-        self._choose(row)
-        wrong = self.witnesses.wrong_bits
-        found = all(
-            self._fit(one) in _HITS for one in self.witnesses.every if any(wrong[at] for at in one.words)
-        )
-        self.bench.choose(row.step)
-        return found
 
     def _fit(self, witness: Witness) -> Fit:
         """Whether the chosen edit makes a work item write what the buffer holds."""
@@ -365,7 +378,7 @@ class EditSearch:
         except Exception:  # whatever stops a wrong kernel
             held = None
         self.written = held or {}
-        self.taken += self.places
+        self.taken += self.places[min(self.bench.first, len(self.places) - 1)]
         if held is None:
             return Fit.NO
         open_ = Fit.OPEN if self.bench.missed else Fit.NO

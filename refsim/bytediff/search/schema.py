@@ -13,6 +13,7 @@ import textwrap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import count
 from pathlib import Path
 from types import CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any
@@ -144,9 +145,9 @@ class KernelSchema:
         self.copies: dict[FunctionType, Copy] = {}
         self.edits: list[KernelEdit] = []
         self.left = [0]
-        #: What kinds of values places had while they were watched, and how many values there were.
-        self.seen: dict[int, int] = {}
-        self.places = 0
+        #: What types of values places had while they were watched, and a counter of the values.
+        self.watched: set[tuple[int, type]] = set()
+        self.counter = count()
         self._selected: list[tuple[dict[str, Any], Copy]] = []
         self._also: KernelEdit | None = None
         self.namespace: dict[str, Any] = {
@@ -195,9 +196,23 @@ class KernelSchema:
                 self.namespace[entry.name] = space[copy.name]
 
     def _watch(self, number: int, value: Any) -> Any:
-        self.places += 1
-        self.seen[number] = self.seen.get(number, 0) | (1 if isinstance(value, (float, np.floating)) else 2)
+        """Called for each place of a work item: a million times a second."""
+        next(self.counter)
+        self.watched.add((number, value.__class__))
         return value
+
+    @property
+    def seen(self) -> dict[int, int]:
+        """What kinds of values places had while they were watched: 1 a float, 2 another."""
+        found: dict[int, int] = {}
+        for number, kind in self.watched:
+            found[number] = found.get(number, 0) | (1 if issubclass(kind, float | np.floating) else 2)
+        return found
+
+    @property
+    def places(self) -> int:
+        """How many values were watched; being asked counts as one."""
+        return next(self.counter)
 
     def select(
         self, edit: KernelEdit | None, entry: Entry | None = None, also: KernelEdit | None = None
@@ -224,8 +239,8 @@ class KernelSchema:
 
     def forget(self) -> None:
         """What was seen."""
-        self.seen.clear()
-        self.places = 0
+        self.watched.clear()
+        self.counter = count()
 
     def watching(self, on: bool) -> None:
         """Let all functions tell which places they reach, or none."""
