@@ -304,7 +304,7 @@ class _Child:
 
         def tell(event: Event) -> None:
             numbers = [node.number for node in event.nodes]
-            events.append((numbers, dict(event.outputs), event.seconds, event.on_host))
+            events.append((numbers, dict(event.outputs), event.seconds, event.on_host, event.by))
 
         graph = self.graphs[key]
         if watched is None:

@@ -23,7 +23,7 @@ from refsim.formats.cases import sha256
 from refsim.formats.reading import reading
 from refsim.golden.rules import case_name
 from refsim.graph.graph import Graph, Node, Ref, Tensor
-from refsim.graph.interpreter import Kept, Observer, run_nodes, stored
+from refsim.graph.interpreter import Event, Kept, Observer, run_nodes, stored
 from refsim.graph.shapes import zeros
 from refsim.ops.base.arg import Kind
 from refsim.ops.base.binding import bind
@@ -307,12 +307,10 @@ def watched(chain: ChainCase, graph: Graph, executor: Executor) -> Values:
     return _values(seen)
 
 
-def joined(
-    chain: ChainCase, graph: Graph, executor: Executor, value: int
-) -> tuple[np.ndarray, tuple[Node, ...]]:
-    """A value as a further output of a run as a whole, and the nodes of the step that wrote it."""
-    cut, steps = replace(graph, outputs=(*graph.outputs, value)), list[tuple[Node, ...]]()
-    observer = Observer(lambda event: steps.append(event.nodes), lambda delegate, wanted: False)
+def joined(chain: ChainCase, graph: Graph, executor: Executor, value: int) -> tuple[np.ndarray, Event]:
+    """A value as a further output of a run as a whole, and the step that wrote it."""
+    cut, steps = replace(graph, outputs=(*graph.outputs, value)), list[Event]()
+    observer = Observer(steps.append, lambda delegate, wanted: False)
     run_graph(cut, [chain.data()], executor, observe=observer)
-    step = next(nodes for nodes in steps if any(value in node.outputs for node in nodes))
+    step = next(event for event in steps if any(value in node.outputs for node in event.nodes))
     return outputs_of(chain, cut, executor)[-1], step

@@ -88,10 +88,10 @@ def _joined(at: ChainCase, graph: Graph, executor: Executor, values: Values) -> 
         held = {
             value: stored(graph, value, logical(graph, values, value), graph.where)
         }  # its padding is nobody's
-        if found := _compared(
-            graph, step, value, {**values, **held}, stored(graph, value, array, graph.where)
-        ):
-            return found
+        actual = stored(graph, value, array, graph.where)
+        if found := _compared(graph, step.nodes, value, {**values, **held}, actual):
+            by = f", computed by {step.by}" if step.by else ""
+            return {**found, "message": found["message"] + by}
     return {}
 
 

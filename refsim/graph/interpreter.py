@@ -25,8 +25,9 @@ class Event:
 
     ``outputs`` are the watched values that the step has written, by value id: packed buffers, or arrays of other
     dtypes. ``seconds`` is the time of the whole step. ``on_host`` says why an executor of a device had the host compute
-    the step; it is empty where the executor itself did. In a run node by node, ``read`` is what it read, by value id,
-    and ``outside`` the error if it wrote outside of its output and the run went on.
+    the step; it is empty where the executor itself did. ``by`` tells the route and the kernels of a CPU. In a run node
+    by node, ``read`` is what it read, by value id, and ``outside`` the error if it wrote outside of its output and the
+    run went on.
     """
 
     delegate: int
@@ -35,6 +36,7 @@ class Event:
     outputs: Mapping[int, PackedBuffer | np.ndarray]
     seconds: float
     on_host: str = ""
+    by: str = ""
     read: Mapping[int, PackedBuffer | np.ndarray] = field(default_factory=dict)
     outside: str = ""
 
@@ -76,12 +78,13 @@ class Observer:
         outputs: Mapping[int, PackedBuffer | np.ndarray],
         seconds: float,
         on_host: str = "",
+        by: str = "",
         read: Mapping[int, PackedBuffer | np.ndarray] | None = None,
         outside: str = "",
     ) -> None:
         """Report a step, with those of its outputs that are wanted."""
         wanted = {value: held for value, held in outputs.items() if self.wants(delegate, value)}
-        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, read or {}, outside))
+        self.tell(Event(delegate, graph, nodes, wanted, seconds, on_host, by, read or {}, outside))
 
 
 class Kept(dict[tuple[int, int], PackedBuffer | np.ndarray]):

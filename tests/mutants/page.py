@@ -187,8 +187,8 @@ take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s.
     about a zero point or a bias;
   - an error names the class, the changed function as one of its three innermost, or the changed file; or
     the case is right on one thread and wrong on several, and the change is in what several threads alone
-    run; or the native kernel alone is wrong and the emulated one right, or a native kernel crashes or has no
-    end, and the change is in the folder of the kernel that is told;
+    run; or the native kernel alone is wrong and the emulated one right, or the node by node run of a graph, or a
+    native kernel crashes or has no end, and the change is in the folder of the kernel that is told;
   - the kernel was asked what its outputs read, they read other elements than they should, and the change is of
     an address, a window, a sum, weights, lanes or a tail. What a test alone notices is not named.
 - *Place right*, of changes in emulated kernels and shaders that gave wrong bytes in a case: one of the first

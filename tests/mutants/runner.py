@@ -302,28 +302,29 @@ def _chain(entry: Any, runner: Any, root: Path) -> str:
     outputs = [array for at, one in shapes for array in chain.outputs_of(at, one, runner)]
     if chain.digest(outputs) != entry.sha256:
         for value in made:
-            cut = replace(graph, outputs=(*graph.outputs, value))
-            np.save(root / f"value-{value}.npy", chain.outputs_of(entry.chain, cut, runner)[-1])
-        return f"other outputs of the chain as a whole{_steps(runner, graph)}"
-    values = chain.watched(entry.chain, graph, runner)
-    seen = [values, *(chain.watched(at, one, runner) for at, one in shapes[1:])]
-    ends = [
-        logical(one, held, value)
-        for (_, one), held in zip(shapes, seen, strict=True)
-        for value in one.outputs
-    ]
-    if chain.digest(ends) == entry.sha256:
+            array, step = chain.joined(entry.chain, graph, runner, value)
+            np.save(root / f"value-{value}.npy", array)
+            (root / f"value-{value}.by").write_text(step.by)
+        right = _watched(entry, shapes, runner)[0] == entry.sha256
+        return f"{'right if every value is observed; ' if right else ''}other outputs of the chain as a whole"
+    apart, values = _watched(entry, shapes, runner)
+    if apart == entry.sha256:
         return ""
     for value in made:
         np.save(root / f"value-{value}.npy", logical(graph, values, value))
     return "other outputs of the chain with every value observed"
 
 
-def _steps(runner: Any, graph: Any) -> str:
-    """The steps of a plan, each with its nodes and its route; "" for executors without one."""
-    rows = runner.session(graph).rows() if runner.name == "cpu" else []
-    told = [f"nodes {', '.join(map(str, row.nodes))} by {row.route}" for row in rows]
-    return f"; steps: {'; '.join(told)}" if told else ""
+def _watched(entry: Any, shapes: Any, runner: Any) -> tuple[str, Any]:
+    """The digest of the outputs of a chain with every value observed, and the values of its first shape."""
+    from refsim.golden import chain
+    from refsim.graph.interpreter import logical
+
+    seen = [chain.watched(at, one, runner) for at, one in shapes]
+    held = zip(shapes, seen, strict=True)
+    return chain.digest(
+        [logical(one, values, end) for (_, one), values in held for end in one.outputs]
+    ), seen[0]
 
 
 def _at(root: Path) -> str:

@@ -20,7 +20,6 @@ from refsim.core.errors import GuardError
 from refsim.core.layout import WIDTH_PACKED
 from refsim.core.lifetimes import ALIGN, Claim, Lifetime
 from refsim.core.tensor import TensorDesc
-from refsim.exec.cpu import compiled
 from refsim.exec.cpu.elementwise import prepack as elementwise
 from refsim.exec.cpu.isa import cpu
 from refsim.exec.cpu.job import Job, Relocation
@@ -200,7 +199,7 @@ class CpuPlan:
                     part.run(graph) if isinstance(part, Stretch) else self._host(held, part)
                     continue
                 for step, seconds in self._timed(held, part):
-                    observe.report(number, graph, step.nodes, self._seen(held, step), seconds)
+                    observe.report(number, graph, step.nodes, self._seen(held, step), seconds, by=step.by)
             return [np.array(self._get(held, value)) for value in graph.outputs]
 
     def _whole(self) -> Whole | None:
@@ -271,8 +270,7 @@ class CpuPlan:
                 try:
                     buffer.check_guards(f"{self.graph.where}: {step.nodes[-1]}")
                 except GuardError as error:
-                    kernels = compiled.told(kernel for job in step.jobs for kernel in job.kernels)
-                    doing.note(error, f"after {kernels or step.route} ran")
+                    doing.note(error, f"after {step.kernels or step.route} ran")
                     raise
         return seen
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from refsim.exec.cpu import compiled
 from refsim.exec.cpu.job import Job
 from refsim.exec.cpu.routes import RouteChoice
 from refsim.graph.graph import Node
@@ -23,6 +24,16 @@ class PlanStep:
     @property
     def is_native(self) -> bool:
         return bool(self.jobs)
+
+    @property
+    def kernels(self) -> str:
+        """Its kernels, each with the file that writes it."""
+        return compiled.told(kernel for job in self.jobs for kernel in job.kernels)
+
+    @property
+    def by(self) -> str:
+        """What computes it, in words."""
+        return f"the route {self.route}, {self.kernels}" if self.jobs else ""
 
 
 def value_name(value: int) -> str:

@@ -45,7 +45,7 @@ PREPARED, NATIVE = (
 
 #: What a report says where the emulated kernel is right and native ones are not; and the files of these.
 WAY, KERNELS = (
-    r"computed by the route [^;]*; right by the emulated kernel",
+    r"computed by the route [^;]*; right (by the emulated kernel|if every value is observed)",
     r"kernel of (refsim/exec/cpu/\w+/\S+?):",
 )
 #: What is said of a process that came to no good end while a kernel ran.

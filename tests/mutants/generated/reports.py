@@ -40,7 +40,9 @@ def of_chain(folder: Path, name: str) -> Report | None:
             made = np.load(path) if path.exists() else right
             if np.array_equal(made, right):
                 continue
+            by = path.with_suffix(".by").read_text() if path.with_suffix(".by").exists() else ""
             title, held = f"value {value} of node {node.number}, {node.name}", values[value]
+            title += f", computed by {by}" if by else ""
             if node.call is None or not isinstance(held, PackedBuffer):
                 return diff(_packed(right), _packed(made), title=title, limit=1)
             inputs = {arg: values[at] for arg, at in node.inputs.items()}

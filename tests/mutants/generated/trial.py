@@ -259,7 +259,8 @@ class _Trial:
         outside = [OUTSIDE] if how == "outside" else []
         if not (folder / "out").exists():
             if how == "chain" and (report := reports.of_chain(folder, name)) is not None:
-                return self._named(replace(made, said=f"{report.title}; {said}"), [report])
+                named = self._named(replace(made, said=f"{report.title}; {said}"), [report])
+                return named if named.named else replace(named, region=naming.way(self.change, named.said))
             frames = [(file, function) for file, function in found.get("frames", ())]
             at = naming.error(self.change, said, frames) or naming.way(self.change, said)
             return replace(made, cause=naming.cause(self.change, [*outside, said]), region=at)
