@@ -109,7 +109,9 @@ def test_a_wrong_step_is_found_only_in_the_run_as_a_whole(monkeypatch: pytest.Mo
     monkeypatch.setattr(pool, "_map_is_identity", lambda x, out: True)
     found = failed(NativeExecutor(), of_kind("max pool"))
     assert found and all(JOINED in result.message for result in found)
-    assert all("the route pool, kernel of refsim/exec/cpu/pool/kernel.py" in result.message for result in found)
+    assert all(
+        "the route pool, kernel of refsim/exec/cpu/pool/kernel.py" in result.message for result in found
+    )
     assert all(len(result.nodes) > 1 and result.pattern for result in found)
     monkeypatch.undo()
     right = bytewise.tables

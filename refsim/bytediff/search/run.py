@@ -266,8 +266,13 @@ class EditSearch:
         return right, other
 
     def _gives_all(self, row: Candidate) -> bool:
-        """Whether an edit gives every wrong word of a sample."""
-        return self._gain(row)[0] == self._sample[1]
+        """Whether an edit gives every wrong cell of a sample."""
+        self._choose(row)
+        bits = self.witnesses.wrong_bits
+        wrong = (one for one in self._sample[0] if any(bits[at] for at in one.words))
+        found = not self._over and all(self._fit(one) in _HITS for one in wrong)
+        self.bench.choose(row.step)
+        return found
 
     def _promising(self, row: Candidate) -> bool:
         """Whether an edit gives enough of the wrong words of a sample to be worth the whole buffer."""
