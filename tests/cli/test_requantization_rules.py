@@ -96,11 +96,16 @@ def test_the_rule_of_executorch_is_what_its_operators_mean(case: str) -> None:
 
 @pytest.mark.parametrize(
     "text", ["ncn", "acc *", "acc.real", "__import__('os')", "clamp(acc)", "acc ** 2", "[acc]",
-             "acc if zp else 1", "1" * 400]
+             "acc if zp else 1", "1" * 400, "-" * 290 + "acc"]
 )  # fmt: skip
 def test_what_is_no_rule_is_refused(text: str) -> None:
     with pytest.raises(ParameterError):
         requantization(text)
+
+
+def test_a_rule_of_many_calls_is_no_larger_as_python() -> None:
+    text = "relu(" * 45 + "acc" + ")" * 45
+    assert len(requantization(text).as_python({})) < 5 * len(text)
 
 
 def test_a_rule_that_gives_no_int8_and_an_operator_without_sums_are_refused() -> None:

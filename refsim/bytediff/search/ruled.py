@@ -15,7 +15,7 @@ from refsim.ops.base.requantization import SCOPE, Requantization
 #: What the function's file is called where a cause names a line.
 FILE = "--rule"
 #: The names of a rule, as the epilogue's arguments have them.
-_NAMES = {"sx": "in_scale", "sw": "weight_scale", "so": "OUT_SCALE", "relu": "flags & RELU"}
+_NAMES = {"sx": "in_scale", "sw": "weight_scale", "so": "OUT_SCALE", "has_relu": "flags & RELU"}
 _SOURCE = """\
 def rule(acc, wsum, in_zp, weight_scale, in_scale, bias, inv, zp, flags):
     acc = wrap32(acc - np.int64(in_zp) * wsum)

@@ -11,6 +11,7 @@ import ast
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from types import CodeType
 from typing import Any
 
@@ -22,6 +23,8 @@ from refsim.core.jit import jitable, select
 from refsim.core.qmath import QMAX, QMIN, TIE_AWAY, TIE_UP, TRUNCATE, clamp, f32, round_half
 
 MOST_CHARACTERS = 300
+#: Python itself refuses 200 parentheses in each other.
+DEEPEST = 100
 #: What a rule may name, and whether that is a whole number.
 NAMES = {"acc": True, "sx": False, "sw": False, "so": False, "bias": False, "zp": True}
 #: What a rule may call to round, and the flag of `round_half` for it.
@@ -42,10 +45,16 @@ def number(value: Any) -> Any:
     return select(value == value, value, np.float32(0.0))
 
 
+@jitable
+def floored(value: Any, zero: Any, has_relu: Any) -> Any:
+    """A number, at least ``zero`` where there is a relu; NaN stays."""
+    return select((has_relu != 0) & (value < zero), zero, value)
+
+
 #: What the text of a rule as Python calls.
 SCOPE: Mapping[str, Any] = {
-    "np": np, "f32": f32, "clamp": clamp, "number": number, "round_half": round_half, "TIE_AWAY": TIE_AWAY,
-    "TIE_UP": TIE_UP, "TRUNCATE": TRUNCATE,
+    "np": np, "floored": floored, "f32": f32, "clamp": clamp, "number": number, "round_half": round_half,
+    "TIE_AWAY": TIE_AWAY, "TIE_UP": TIE_UP, "TRUNCATE": TRUNCATE,
 }  # fmt: skip
 
 
@@ -56,12 +65,14 @@ class Requantization:
     text: str
 
     def __post_init__(self) -> None:
-        self.as_python({})
+        depth = max(accumulate((each == "(") - (each == ")") for each in self.as_python({})))
+        if depth > DEEPEST:
+            raise ParameterError(repr(self.text), "nested too deep", got=depth, need=f"<= {DEEPEST}")
 
     def __call__(self, relu: bool, **given: Any) -> np.ndarray:
         """int8 output. ParameterError where the rule gives other values."""
         with np.errstate(all="ignore"):
-            found = np.asarray(eval(self._code, {**SCOPE, **given, "relu": relu}))
+            found = np.asarray(eval(self._code, {**SCOPE, **given, "has_relu": relu}))
         wrong = ~((found >= QMIN) & (found <= QMAX) & (found == np.rint(found)))
         if wrong.any():
             need = f"whole numbers from {QMIN} to {QMAX}: round and clamp"
@@ -75,7 +86,7 @@ class Requantization:
     def as_python(self, names: Mapping[str, str]) -> str:
         """The rule as an expression over `SCOPE`, of arrays or in a kernel, with these names instead of its own.
 
-        ``relu`` names whether the call has one.
+        ``has_relu`` names whether the call has a relu.
         """
         return self._written(_tree_of(self.text), names)[0]
 
@@ -108,10 +119,7 @@ class Requantization:
                 if name == "clamp":
                     return f"clamp({', '.join(texts)})", whole
                 zero = "0" if whole else "f32(0.0)"
-                return (
-                    f"(np.maximum({texts[0]}, {zero}) if {names.get('relu', 'relu')} else {texts[0]})",
-                    whole,
-                )
+                return f"floored({texts[0]}, {zero}, {names.get('has_relu', 'has_relu')})", whole
         need = f"numbers, {', '.join(NAMES)}, + - * /, {', '.join(FUNCTIONS)}"
         raise ParameterError(repr(self.text), "not allowed in a rule", got=ast.unparse(node), need=need)
 
