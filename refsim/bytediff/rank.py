@@ -13,7 +13,6 @@ from refsim.bytediff import defects, search, within
 from refsim.bytediff.defects import Start
 from refsim.bytediff.evidence import Evidence, Prediction, once
 from refsim.bytediff.search import stored
-from refsim.bytediff.search.schema import NOTHING
 from refsim.bytediff.search.stored import PADDING
 from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import Within
@@ -153,7 +152,7 @@ def exact_edits(found: Iterable[Told]) -> dict[str, str]:
     return edits
 
 
-def explained(ev: Evidence, seconds: float, like: Mapping[str, str] = NOTHING) -> tuple[Start, list[Cause]]:
+def explained(ev: Evidence, seconds: float, like: Mapping[str, str]) -> tuple[Start, list[Cause]]:
     """Where to start, and the causes of what remains. See `causes` for ``seconds`` and ``like``.
 
     A defect that changes values may leave nothing right to know it by. It is taken off where no cause fits exactly with
@@ -169,7 +168,7 @@ def explained(ev: Evidence, seconds: float, like: Mapping[str, str] = NOTHING) -
     return first, found
 
 
-def causes(ev: Evidence, seconds: float, like: Mapping[str, str] = NOTHING) -> list[Cause]:
+def causes(ev: Evidence, seconds: float, like: Mapping[str, str]) -> list[Cause]:
     """The supported causes, best first; of equal ones the more specific first, and those that are weak last.
 
     None where the actual buffer is the right one. ``seconds`` bound the search for an edit of the kernel; 0 is none.

@@ -239,7 +239,7 @@ def _cause(row: Row) -> Cause | None:
     """The likeliest cause, if it predicts every byte."""
     report = row.judged
     assert report is not None
-    best = next(iter(report.causes or explained(report.evidence, allowed())[1]), None)
+    best = next(iter(report.causes or explained(report.evidence, allowed(), {})[1]), None)
     return best if best is not None and best.exact else None
 
 

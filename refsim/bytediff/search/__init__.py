@@ -144,7 +144,9 @@ def _likely(bench: Bench, like: Mapping[str, str]) -> Iterator[Candidate]:
             left.discard(where)
             found += [(order[words], row) for words in [text_of(row.edit)] if words in order]
     for row in _of_devices(bench, bool(left)) if left or "" in like.values() else ():
-        if row.device is not None and (at := alike.get(NUMBERS.sub("#", row.device.detail))) is not None:
+        assert row.device is not None
+        words, of_host = row.device.detail, row.of_host
+        if (at := order.get(words) if of_host else alike.get(NUMBERS.sub("#", words))) is not None:
             found.append((at, row))
     yield from (row for _, row in sorted(found, key=lambda each: each[0]))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -111,6 +112,7 @@ class Produced(list[Any]):
         self.items = work_items(step.launch)
 
     def __getitem__(self, at: Any) -> Any:
+        at = index(at)  # a float is none, though a word may be held there
         if not 0 <= at < self.length:
             return int(GUARD) if -self.bench.guards <= at < self.length + self.bench.guards else 0
         if at not in self.held:

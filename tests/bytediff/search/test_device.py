@@ -13,6 +13,7 @@ from refsim.bytediff.evidence import Evidence
 from refsim.bytediff.search import launched, loaded
 from refsim.bytediff.search.candidate import Candidate
 from refsim.core.buffer import ByteKind, PackedBuffer
+from refsim.golden.rules import case
 from refsim.ops.base.binding import BoundCase, bind
 from refsim.ops.base.case import Case
 
@@ -90,3 +91,33 @@ def test_one_wrong_byte_never_states_an_edit() -> None:
     raw[at] = ev.actual.raw[at]
     report = diff(ev.expected, raw, call=ev.bound)
     assert report.differing == 1 and all(cause.weak for cause in report.causes)
+
+
+@pytest.mark.parametrize("op", ["linear_q8ta_q8csw", "q8ta_conv2d_im2col"])
+def test_words_that_are_kept_between_edits_are_those_that_are_made_anew(op: str) -> None:
+    """What the steps before an edit write is kept; an edit of these steps themselves must not find it."""
+    bench = bench_of(bind(case(op, 3)))
+    last = len(bench.steps) - 1
+
+    def written(every: bool) -> object:
+        bench.forget(every)
+        for step in bench.steps:
+            step.schema.left[0] = 100_000
+        try:
+            with np.errstate(all="ignore"):
+                return dict(bench.stores(last, (0, 0, 0)))
+        except Exception as error:  # whatever stops a wrong kernel
+            return type(error)
+
+    bench.choose(last)
+    right, others = written(True), [0] * len(bench.steps)
+    for at, step in enumerate(bench.steps):
+        for edit in step.schema.edits[::29]:
+            bench.choose(last)
+            assert written(False) == right
+            bench.choose(at, edit)
+            kept = written(False)
+            assert kept == written(True), (at, edit.number)
+            others[at] += kept != right
+        bench.choose(at)
+    assert len(others) > 1 and all(others)
