@@ -12,8 +12,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from traceback import extract_tb
 from types import FunctionType
 from typing import Protocol, TypeVar
+
+from refsim.core.errors import RefsimError
 
 T = TypeVar("T")
 
@@ -21,6 +25,10 @@ T = TypeVar("T")
 WORKING, PAUSED, RESUMED = "working", "paused", "resumed"
 Tell = Callable[[str, str], None]
 MOST_LETTERS = 400
+
+#: How a line tells where an error began, and how many functions it names.
+BEGAN, INNERMOST = "raised in ", 3
+PACKAGE = Path(__file__).parents[1]
 
 #: Says that some work is done: how much (1), and in a few words what.
 Advance = Callable[..., None]
@@ -121,6 +129,30 @@ def notes(error: BaseException) -> list[str]:
     """What an error says it stopped, the innermost first; what it came of has said its own before."""
     before = notes(error.__cause__) if error.__cause__ is not None else []
     return [*before, *getattr(error, "__notes__", ())]
+
+
+def told(error: BaseException) -> str:
+    """An error as one line: its text, its kind before it if it is not typed, what it stopped, and where it began."""
+    text = str(error) if isinstance(error, RefsimError) else f"{type(error).__name__}: {error}"
+    began = notes(error)
+    if not any(line.startswith(BEGAN) for line in began):
+        began += [line for line in [place(error)] if line]
+    return " | ".join([text, *began])
+
+
+def place(error: BaseException) -> str:
+    """The innermost functions that an error came through in this process; "" if it was raised in none."""
+    frames = [
+        frame for frame in extract_tb(error.__traceback__) if "<" not in (frame.name[0], frame.filename[0])
+    ]
+    inner = [f"{frame.name} ({_short(frame.filename)}:{frame.lineno})" for frame in frames[-INNERMOST:]]
+    return BEGAN + ", called by ".join(reversed(inner)) if inner else ""
+
+
+def _short(file: str) -> str:
+    """A file of refsim from its package on; the name alone of another."""
+    path = Path(file)
+    return str(path.relative_to(PACKAGE.parent)) if path.is_relative_to(PACKAGE) else path.name
 
 
 def kernel(module: str, name: str) -> str:

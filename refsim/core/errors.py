@@ -47,8 +47,8 @@ class RefsimError(Exception):
         return {name: _shown(part) for name, part in named.items() if part is not None}
 
     def __reduce__(self) -> tuple[object, ...]:
-        # keyword-only arguments do not survive the default pickling; workers send errors home
-        return (_rebuild, (type(self), self.where, self.what, self.got, self.need, self.hints))
+        # keyword-only arguments do not survive the default pickling; workers send errors home, with their notes
+        return (_made, (type(self), *self.args), dict(vars(self)))
 
 
 def _joined(parts: dict[str, str]) -> str:
@@ -60,10 +60,8 @@ def _shown(part: object) -> str:
     return escaped(choices.cut(str(part), MOST_SHOWN))
 
 
-def _rebuild(
-    kind: type[RefsimError], where: str, what: str, got: object, need: object, hints: Sequence[str] = ()
-) -> RefsimError:
-    return kind(where, what, got=got, need=need, hints=hints)
+def _made(kind: type[RefsimError], *args: object) -> RefsimError:
+    return kind.__new__(kind, *args)
 
 
 class ParameterError(RefsimError):
@@ -89,17 +87,6 @@ class OutputError(RefsimError):
     """
 
     buffer: Any = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_rebuild_output, (type(self), self.where, self.what, self.got, self.need, self.buffer))
-
-
-def _rebuild_output(
-    kind: type[OutputError], where: str, what: str, got: object, need: object, buffer: object
-) -> OutputError:
-    error = kind(where, what, got=got, need=need)
-    error.buffer = buffer
-    return error
 
 
 class GuardError(OutputError, RawBufferError):

@@ -83,8 +83,9 @@ def _answer(answers: _Answers, work: Callable[[], object]) -> None:
     try:
         reply = pickle.dumps(("result", work()), pickle.HIGHEST_PROTOCOL)
     except RefsimError as error:
+        doing.note(error, doing.place(error))
         reply = pickle.dumps(("error", error))
     except Exception as error:
         traceback.print_exc()
-        reply = pickle.dumps(("raised", f"{type(error).__name__}: {error}"))
+        reply = pickle.dumps(("raised", doing.told(error)))
     answers.send(reply)

@@ -107,7 +107,7 @@ def check_entries(
             expected = bound.call.expected(bound.inputs)
             found = [defined(entry.name, digest(bound.call, expected), entry.sha256)]
         except RefsimError as error:
-            found = [Checked(entry.name, DEFINE, ERROR, str(error))]
+            found = [Checked(entry.name, DEFINE, ERROR, doing.told(error))]
         else:
             for name, executor in executors.items():
                 before = ran[name].get(entry.number)
@@ -176,7 +176,7 @@ def run(
         same = np.array_equal(expected.raw, actual.raw)
         source = executor.source(bound.call) if executor.foreign else None
     except RefsimError as error:
-        return Checked(case, name, ERROR, str(error))
+        return Checked(case, name, ERROR, doing.told(error))
     yours = source is None or source.whose == YOURS
     ours = "" if yours or source is None else source.why
     if same and broken is None:

@@ -257,7 +257,8 @@ def _words(error: RefsimError) -> str:
     if not isinstance(error, ProcessError):
         return str(error)
     during = f", during {error.working}" if error.working else ""
-    return f"{error.got}{during}: {' | '.join(error.last_lines)}"
+    said = " | ".join(error.last_lines)
+    return f"{error.got}{during}" + (f": {said}" if said else "")
 
 
 _NO_RESULTS = "not results of golden verify"

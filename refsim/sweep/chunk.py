@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.errors import RefsimError
 from refsim.core.less import less
@@ -116,7 +117,7 @@ def tried(
             explain,
         )
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
-        return ERROR, f"{type(error).__name__}: {error}"
+        return ERROR, doing.told(error)
     two = rivals(bound.case.op, found.causes)  # a call that was made small may fit several
     why = map(str, found.causes[:1]) if two is None else (f"{two.same}; {TELLS}",)
     told = "; ".join((*found.pattern, *why))
@@ -133,7 +134,7 @@ def _drawn(chunk: Chunk, numbers: Sequence[int], outcomes: Sequence[Outcome]) ->
             drawn.append(Drawn(at, Prepared(bound.call), bound, bound.call.expected(bound.inputs)))
         except Exception as error:  # of the operator itself, whatever it is: no executor was asked yet
             for outcome in outcomes:
-                outcome.fail(at, ERROR, f"define: {type(error).__name__}: {error}")
+                outcome.fail(at, ERROR, f"define: {doing.told(error)}")
     return drawn
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from refsim.core import doing
 from refsim.core.buffer import PackedBuffer, raw_of
 from refsim.core.errors import MissingDependencyError, RefsimError, UnknownOperatorError
 from refsim.core.qmath import Profile
@@ -205,7 +206,7 @@ def compared(drawn: DrawnModel, executor: Executor) -> Verdict:
     except _Different:
         return DIFFERENT, f"{wrong[0].node} writes other bytes to {wrong[0].output}", wrong[0]
     except Exception as error:  # an executor's defect fails its configuration, not the sweep
-        return ERROR, f"{type(error).__name__}: {error}", None
+        return ERROR, doing.told(error), None
     return SAME, "", None
 
 

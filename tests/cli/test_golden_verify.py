@@ -196,6 +196,16 @@ def test_a_case_that_takes_its_process_down_costs_nothing_else(
 
 
 @pytest.mark.long
+def test_an_error_says_which_functions_it_left(small: Path, sabotaged: Sabotage, refsim) -> None:
+    sabotaged(SABOTAGE.format(case=CASE, act="{}[7]"))
+    failures = verified(refsim, small, OP)["failures"]
+    assert failures
+    for failure in failures:
+        assert (failure["case"], failure["status"]) == (CASE, "crashed")
+        assert failure["message"].startswith("KeyError: 7 | raised in run (sitecustomize.py:")
+
+
+@pytest.mark.long
 def test_results_are_written_as_they_come_and_resumed(small: Path, tmp_path: Path, refsim) -> None:
     path = tmp_path / "results.jsonl"
     facts = verified(refsim, small, OP, "--results", str(path))

@@ -138,9 +138,11 @@ def test_an_object_lives_there_and_keeps_its_state() -> None:
 
 def test_errors_keep_their_type_and_the_worker_lives() -> None:
     with worker(keep_stderr=True) as held:
-        with pytest.raises(ShapeError, match="work: does not fit; got 0"):
+        with pytest.raises(ShapeError, match="work: does not fit; got 0") as refused:
             held.call("refuse")
-        with pytest.raises(Raised, match="work: the work failed; got ZeroDivisionError: division by zero"):
+        assert " | raised in refuse (test_process.py:" in doing.told(refused.value)
+        failed = r"work: the work failed; got ZeroDivisionError: division by zero \| raised in fail \(test_"
+        with pytest.raises(Raised, match=failed):
             held.call("fail")
         assert held.call("add", np.int32(1)) == 2
     with pytest.raises(ShapeError, match="negative"):
