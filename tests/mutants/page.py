@@ -188,13 +188,14 @@ take {TEST_SECONDS:g} s and a row of tests {TESTS_SECONDS:g} s.
   - an error names the class, the changed function as one of its three innermost, or the changed file; or
     the case is right on one thread and wrong on several, and the change is in what several threads alone
     run; or the native kernel alone is wrong and the emulated one right, or the node by node run of a graph, or a
-    native kernel crashes or has no end, and the change is in the folder of the kernel that is told;
+    native kernel crashes, has no end or writes outside of its buffer, and the change is in the folder of the
+    kernel that is told;
   - the kernel was asked what its outputs read, they read other elements than they should, and the change is of
     an address, a window, a sum, weights, lanes or a tail. What a test alone notices is not named.
 - *Place right*, of changes in emulated kernels and shaders that gave wrong bytes in a case: one of the first
   three causes tells the changed function, or a line not more than {naming.NEAR_LINES} from the change; or one
   of the edits with the same bytes does (*among equals*); or, of a shader, a search of {REPAIR_SECONDS:g} s for its
-  repair tells the line (*by repair*).
+  repair tells the line, with its first edit or one told beside it (*by repair*).
 
 Sizes of blocks and costs of estimates are not drawn, since no byte depends on them:
 `tests/exec/cpu/test_tuning.py` sets each to other values.

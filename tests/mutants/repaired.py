@@ -28,7 +28,7 @@ CASES = 48
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one bug; ``lines`` are those of the statement that holds it."""
+    """What became of one bug; ``lines`` are those of its statement, ``others`` those of further repairs."""
 
     change: Change
     module: str
@@ -36,6 +36,7 @@ class Outcome:
     lines: tuple[str, ...]
     told: str
     place: str
+    others: tuple[str, ...]
     tried: int
     seconds: float
     processor: float
@@ -47,6 +48,11 @@ class Outcome:
     @property
     def named(self) -> bool:
         return self.place in self.lines
+
+    @property
+    def among(self) -> bool:
+        """Whether a repair that is told is at the bug, the first or one beside it."""
+        return any(place in self.lines for place in (self.place, *self.others))
 
     def __str__(self) -> str:
         state = ("repaired" if self.named else "repaired elsewhere") if self.repaired else "not repaired"
@@ -122,7 +128,7 @@ def _searched(target: Target, change: Change, level: str, seconds: float) -> Out
             searched = verb.repaired(shaders, outcome) or []
             took, used = time.perf_counter() - begin, _processor_time() - used
         found = [one for each in searched for one in each.repairs]
-        place = str(found[0].line).removeprefix(f"{glsl}/") if found else ""
+        place, *others = [str(one.line).removeprefix(f"{glsl}/") for one in found] or [""]
         told = found[0].edit.said if found else ""
         return Outcome(
             change,
@@ -131,6 +137,7 @@ def _searched(target: Target, change: Change, level: str, seconds: float) -> Out
             _lines(change),
             told,
             place,
+            tuple(others),
             sum(one.tried for one in searched),
             took,
             used,

@@ -48,8 +48,8 @@ WAY, KERNELS = (
     r"computed by the route [^;]*; right (by the emulated kernel|if every value is observed)",
     r"kernel of (refsim/exec/cpu/\w+/\S+?):",
 )
-#: What is said of a process that came to no good end while a kernel ran.
-ENDED = re.compile(r"no end:|signal \d+:")
+#: What is said of a process that came to no good end while a kernel ran, and of a kernel that wrote outside.
+ENDED = re.compile(r"no end:|signal \d+:|GuardError:")
 
 
 @dataclass(frozen=True)

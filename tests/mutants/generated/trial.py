@@ -163,7 +163,7 @@ class _Trial:
             target = repaired.Target.own(shader)
             if file in target.sources():
                 outcome = repaired.tried(target, change, "-O0", REPAIR_SECONDS)
-                if outcome is not None and outcome.named:
+                if outcome is not None and outcome.among:
                     return replace(found, place=naming.BY_REPAIR)
         return found
 
