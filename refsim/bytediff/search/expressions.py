@@ -46,12 +46,6 @@ _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.Gt), ast.LtE: (ast.Lt, ast.GtE), ast.Gt: (ast.GtE, ast.Lt), ast.GtE: (ast.Gt, ast.LtE),
     ast.Eq: (ast.NotEq,), ast.NotEq: (ast.Eq,),
 }  # fmt: skip
-#: Of calls to these, arguments that no name tells to be of one kind are exchanged as well.
-_EXCHANGED = {
-    "mul_add": ((1, 2), (0, 2)), "requant": ((0, 1), (1, 2)), "requant_added": ((0, 1), (1, 2)), "lane": ((0, 1),),
-    "insert": ((0, 1),),
-    **dict.fromkeys(("buf_idx", "word_idx"), tuple(combinations(range(3, 7), 2))),
-}  # fmt: skip
 #: How a signed byte becomes an unsigned one: as it is read, or by what is added and not taken away again.
 _TO_UNSIGNED = ((ast.BitAnd(), 255), (ast.Add(), 128))
 #: What a whole-buffer constant of one kind may be confused with: names of dims, and of their strides.
@@ -303,14 +297,12 @@ class _Unsigned(ast.NodeTransformer):
 
 
 def arguments(site: KernelSite) -> Iterator[Alternative]:
-    """Two arguments of one kind exchanged."""
+    """Two arguments exchanged that are of one kind, or neighbours."""
     node: ast.Call = site.node
-    texts = [site.names.text(arg) for arg in node.args]
-    pairs = [
-        (i, j) for i in range(len(texts)) for j in range(i + 1, len(texts))
-        if similar(_core(texts[i]), _core(texts[j]))
-    ]  # fmt: skip
-    for i, j in (*pairs, *_EXCHANGED.get(site.called(node), ())):
+    cores = [_core(site.names.text(arg)) for arg in node.args]
+    for i, j in combinations(range(len(cores)), 2):
+        if j > i + 1 and not similar(cores[i], cores[j]):
+            continue
         args = list(node.args)
         args[i], args[j] = args[j], args[i]
         yield Alternative(ast.Call(node.func, args, node.keywords), "arguments exchanged")

@@ -171,6 +171,8 @@ _PAIRED = (
     {"ih", "iw"},
     {"IN_SCALE", "INV"},
     {"sums", "scales"},
+    {"bias", "scales"},
+    {"bias", "sums"},
 )
 
 

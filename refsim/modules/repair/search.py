@@ -56,8 +56,10 @@ LOOKED_AT, WITNESSES = 16, 3
 #: How often the loops of an invocation may turn while edits are tried: so often, and this for each word of the largest
 #: buffer. A right kernel stays far below, and an edit without an end costs little.
 TURNS, TURNS_A_WORD = 256, 4
-#: Repairs after which the search ends, and edits that are right on the failing cases alone that are told.
-MOST_REPAIRS, MOST_PARTIAL = 3, 3
+#: Lines with repairs after which the search ends, and repairs of one line that are told; edits, right on the failing
+#: cases alone, that are told. Behind the first repair so many more edits are tried: what works around a bug
+#: may come before what mends it.
+MOST_LINES, MOST_REPAIRS, MOST_PARTIAL, BEHIND = 3, 3, 3, 1500
 
 
 #: Instructions that are shown in front of one, and behind it, where a module has no lines.
@@ -88,6 +90,11 @@ class FoundRepair:
             self.code.made_at[word] for word in self.code.at(self.site).args if word in self.code.made_at
         )
         return next(filter(None, map(self.code.line, (self.site, *operands))), None)
+
+    @property
+    def at(self) -> object:
+        """Where it is: a line, else an instruction, else what is declared."""
+        return self.module, self.line or self.site or self.edit.said
 
     @property
     def place(self) -> Annotated[str | None, "File and line; null without line numbers."]:
@@ -170,6 +177,11 @@ class RepairSearch:
     ] = field(default_factory=dict)
 
     @property
+    def per_line(self) -> Counter[object]:
+        """How many repairs each line has."""
+        return Counter(one.at for one in self.repairs)
+
+    @property
     def ended(self) -> bool:
         """Whether more time would find nothing else: there is a repair, or all was tried."""
         return bool(self.repairs) or 0 < self.edits == self.tried
@@ -241,6 +253,8 @@ class Search:
         self.modules, self.steps, self.cases, self.advance = modules, steps, cases, advance
         self.interrupted, self.causes, self.most = interrupted, causes, most
         self._end = time.perf_counter() + seconds
+        #: How many edits are tried where one of them is a repair.
+        self._last = BEHIND
         self._codes: dict[str, Code] = {}
         #: How many edits that were right on all witnesses each case has contradicted: it may contradict the next one.
         self._contradictions = Counter[str]()
@@ -265,9 +279,11 @@ class Search:
                 for name, batch in queue:
                     if self._ended(found):
                         break
-                    if found.repairs and batch[0].rank > found.repairs[0].edit.rank + 1:
+                    if found.repairs and found.tried >= self._last:
                         break  # what follows is further off than what was found
                     self._batch(found, name, batch, first, more)
+                    if not found.repairs:
+                        self._last = found.tried + BEHIND
                 if found.repairs or self._ended(found):
                     break
         except KeyboardInterrupt:  # what was found is told
@@ -279,7 +295,7 @@ class Search:
     def _ended(self, found: RepairSearch) -> bool:
         """Whether no further edit is tried."""
         tried = self.most is not None and found.tried >= self.most
-        return self.over or tried or len(found.repairs) >= MOST_REPAIRS
+        return self.over or tried or len(found.per_line) >= MOST_LINES
 
     # --- cases ---------------------------------------------------------------------------------------------
 
@@ -334,8 +350,10 @@ class Search:
             survivors = batch
         self.advance(len(batch))
         for edit in survivors:
-            self._check(found, FoundRepair(name, edit, code), first, more)
-            if self.over or len(found.repairs) >= MOST_REPAIRS:
+            repair = FoundRepair(name, edit, code)
+            if found.per_line[repair.at] < MOST_REPAIRS:
+                self._check(found, repair, first, more)
+            if self.over or len(found.per_line) >= MOST_LINES:
                 break
         found.tried += len(batch)
 
