@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from laws import EXECUTOR, Layouts, check, check_case, sampled
 
+from refsim.bytediff.search.device import DeviceEdit
 from refsim.core.buffer import ByteKind
 from refsim.core.errors import RefsimError
 from refsim.core.layout import PACKED_4W, Layout
@@ -215,6 +216,24 @@ def test_kernel_as_plain_python_on_small_configurations(name: str) -> None:
         if done == 4:
             return
     raise AssertionError(f"only {done} small configurations of {name}")
+
+
+@pytest.mark.parametrize("word", [5000, -5000])
+@pytest.mark.parametrize("name", OPS)
+def test_no_index_is_made_of_what_a_search_takes_for_numbers(name: str, word: int) -> None:
+    """It runs compiled kernels with such push words changed, which do not look where they read and write."""
+    bound = next(b for seed in range(200) if (b := bind(sampled(name, seed))).call.out.nbytes <= 512)
+    words = {each: Bounded(b.words) for each, b in bound.inputs.items()}
+    words |= {each: Bounded(w) for each, w in bound.call.const_words().items()}
+    for step in bound.call.dispatches():
+        kernel, (x, y, z) = kernel_of(step.launch.shader), step.launch.reached
+        push = np.array(step.launch.push, np.uint32).view(np.int32).tolist()
+        for at, field in enumerate(kernel.push.names):
+            if DeviceEdit("", "", push={field: word}).keeps_indices:
+                push[at] = word
+        out = words[step.output] = Bounded(np.zeros(step.launch.out.words, np.int32))
+        with np.errstate(all="ignore"):
+            kernel.run.py_func((z, y, x), list(step.launch.spec), push, *(words[n] for n in step.inputs), out)
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ Read = Callable[[Any, Any, int], Any]
 #: A class, words, and what a wrong kernel finds.
 Told = Iterator[tuple[str, str, Read]]
 Fit = TypeVar("Fit")
+#: Push words that no kernel computes an index from, by how their names end.
+_NUMBERS = re.compile("(ZP|SCALE|INV|ALPHA)$")
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,11 @@ class DeviceEdit:
     def holds(self, number: int) -> bool:
         """Whether it is an edit of the dispatch with this number."""
         return self.only is None or self.only == number
+
+    @property
+    def keeps_indices(self) -> bool:
+        """Whether kernels index as they did: nothing but zero points, scales and what buffers hold is otherwise."""
+        return not self.spec and all(_NUMBERS.search(name) for name in self.push)
 
     @property
     def moves(self) -> bool:

@@ -58,7 +58,7 @@ def _run(
             read = {name: bench.read(name, words) for name, words in inputs.items()}
             return _plain(step, edits, launch, read, limit)
         right = edits[0] is None and not step.schema.instead
-        if device is not None and right and not (device.push or device.spec):  # no index is another
+        if device is not None and right and device.keeps_indices:
             return _compiled(step.kernel.run, step, launch, inputs)
         around = {name: with_outside(words, bench.guards) for name, words in inputs.items()}
         return _compiled(step.schema.built(*edits), step, launch, around)
