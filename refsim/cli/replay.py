@@ -20,7 +20,7 @@ from refsim.cli.kit.options import (
 from refsim.cli.kit.report import write_html
 from refsim.cli.kit.text import remark
 from refsim.cli.kit.verb import verb
-from refsim.core import choices
+from refsim.core import choices, doing
 from refsim.core.buffer import PackedBuffer
 from refsim.core.layout import Layout
 from refsim.core.meanings import CaseName
@@ -219,7 +219,7 @@ def _replayed(
     )  # fmt: skip
     return OnExecutor(
         ToldReport.of(report, name, runner),
-        "" if broken is None else str(broken),
+        "" if broken is None else doing.told(broken, place=False),
         _foreign(runner, bound, result) if runner.foreign else None,
     )
 

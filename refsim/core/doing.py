@@ -131,22 +131,24 @@ def notes(error: BaseException) -> list[str]:
     return [*before, *getattr(error, "__notes__", ())]
 
 
-def told(error: BaseException) -> str:
-    """An error as one line: its text, its kind before it if it is not typed, what it stopped, and where it began."""
+def told(error: BaseException, place: bool = True) -> str:
+    """An error as one line: its text, behind its kind if it is not typed, what it stopped, and where it began."""
+    if place:
+        placed(error)
     text = str(error) if isinstance(error, RefsimError) else f"{type(error).__name__}: {error}"
-    began = notes(error)
-    if not any(line.startswith(BEGAN) for line in began):
-        began += [line for line in [place(error)] if line]
-    return " | ".join([text, *began])
+    return " | ".join([text, *notes(error)])
 
 
-def place(error: BaseException) -> str:
-    """The innermost functions that an error came through in this process; "" if it was raised in none."""
+def placed(error: BaseException) -> None:
+    """Let an error say which functions it left, the innermost first, unless another process had it say that."""
+    if any(line.startswith(BEGAN) for line in notes(error)):
+        return
     frames = [
         frame for frame in extract_tb(error.__traceback__) if "<" not in (frame.name[0], frame.filename[0])
     ]
     inner = [f"{frame.name} ({_short(frame.filename)}:{frame.lineno})" for frame in frames[-INNERMOST:]]
-    return BEGAN + ", called by ".join(reversed(inner)) if inner else ""
+    if inner:
+        note(error, BEGAN + ", called by ".join(reversed(inner)))
 
 
 def _short(file: str) -> str:

@@ -83,7 +83,7 @@ def _answer(answers: _Answers, work: Callable[[], object]) -> None:
     try:
         reply = pickle.dumps(("result", work()), pickle.HIGHEST_PROTOCOL)
     except RefsimError as error:
-        doing.note(error, doing.place(error))
+        doing.placed(error)
         reply = pickle.dumps(("error", error))
     except Exception as error:
         traceback.print_exc()

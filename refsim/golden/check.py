@@ -187,7 +187,7 @@ def run(
         if found.verdict in ACCEPTED:
             return Checked(case, name, found.verdict, str(found), profiles=found.profiles)
     detail = compared(bound, expected, actual, explain, executor)
-    told = "" if broken is None else str(broken)
+    told = "" if broken is None else doing.told(broken, place=False)
     return Checked(case, name, ERROR if broken else DIFFERENT, told, ours=ours, **detail)
 
 
