@@ -132,11 +132,10 @@ def notes(error: BaseException) -> list[str]:
 
 
 def told(error: BaseException, place: bool = True) -> str:
-    """An error as one line: its text, behind its kind if it is not typed, what it stopped, and where it began."""
-    if place:
-        placed(error)
+    """An error as one line: its text, behind its kind if it is not typed, what it stopped, and its ``place``."""
+    placed(error)
     text = str(error) if isinstance(error, RefsimError) else f"{type(error).__name__}: {error}"
-    return " | ".join([text, *notes(error)])
+    return " | ".join([text, *(line for line in notes(error) if place or not line.startswith(BEGAN))])
 
 
 def placed(error: BaseException) -> None:

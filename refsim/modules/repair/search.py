@@ -280,7 +280,7 @@ class Search:
                     if self._ended(found):
                         break
                     if found.repairs and found.tried >= self._last:
-                        break  # what follows is further off than what was found
+                        break  # what follows is less plausible than all of these
                     self._batch(found, name, batch, first, more)
                     if not found.repairs:
                         self._last = found.tried + BEHIND

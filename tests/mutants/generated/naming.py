@@ -20,6 +20,7 @@ from refsim.bytediff.consensus import Agreed
 from refsim.bytediff.facts import PADDING_ONLY
 from refsim.bytediff.search.words import Place
 from refsim.bytediff.within import tightest
+from refsim.core.doing import INNERMOST
 from refsim.exec import reads
 
 OPERANDS = "operands"
@@ -32,8 +33,6 @@ ALONE = "right on one thread"
 TOGETHER = tuple(f"refsim/exec/cpu/{name}.py" for name in ("runner", "wake", "thread_pool"))
 #: A device that was lost while a shader ran.
 LOST = re.compile(r"DeviceError: (\w+): .*the device was lost")
-#: So many places in the sources, the innermost of those that an error came through, tell where it began.
-INNERMOST = 3
 #: Fewer wrong elements have no region.
 FEW = 8
 #: What the note of an error says that stopped a native kernel from being prepared, and where these kernels are.
