@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from refsim.core.errors import GuardError
 from refsim.exec.executor import Tries
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.spirv.module import Module
+from refsim.spirv.reflect import interface
 from refsim.spirv.rewrite import for_kompute
 from refsim_gpu.module_pipelines import ModulePipelines, Pipeline, contents, given
 
@@ -33,13 +35,13 @@ def right(
     for step in steps[:at]:
         buffers |= pipelines.run(step, given(step, inputs, buffers))
     step, rest = steps[at], steps[at + 1 :]
-    loaded = pipelines.folder.load(step.shader)
     module = Module.parse(tries.code, step.shader)
+    declared = replace(pipelines.folder.load(step.shader), interface=interface(module))
     rewritten = for_kompute(module, len(step.spec_words), GUARD_WORDS)
-    pipeline = Pipeline(pipelines.device, loaded, rewritten, step, step.shader, (tries.choices[0],))
+    pipeline = Pipeline(pipelines.device, declared, rewritten, step, step.shader, (tries.choices[0],))
     words = contents(step, given(step, inputs, buffers))
-    found = []
-    for number, choice in enumerate(tries.choices):
+
+    def is_right(choice: np.ndarray) -> bool:
         pipeline.extra[0].data()[:] = choice
         try:
             made = pipeline.run(words, step.binds)
@@ -47,8 +49,8 @@ def right(
             for further in rest:
                 after |= pipelines.run(further, given(further, inputs, after))
         except GuardError:
-            continue
+            return False
         raw = taken(after[out])
-        if any(np.array_equal(raw[tries.compared], one[tries.compared]) for one in tries.wanted):
-            found.append(number)
-    return found
+        return any(np.array_equal(raw[tries.compared], one[tries.compared]) for one in tries.wanted)
+
+    return [number for number, choice in enumerate(tries.choices) if is_right(choice)]

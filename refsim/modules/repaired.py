@@ -10,7 +10,8 @@ from refsim.core.doing import progress
 from refsim.modules import executors
 from refsim.modules.build import Build, Repairing
 from refsim.modules.repair.code import CHAINS
-from refsim.modules.repair.search import PATIENCE_S, QUICK, RepairSearch, Search, copied
+from refsim.modules.repair.found import RepairSearch
+from refsim.modules.repair.search import QUICK, Search, copied
 from refsim.modules.trial import Tried
 from refsim.modules.verification import FolderOutcome
 from refsim.ops.base.module_call import ModuleDispatch
@@ -67,7 +68,6 @@ def _searched(
     with copied(build.path, modules) as folder, progress("edits") as advance:
         features = build.features
         executor = executors.of(folder, build.device.index, features.variant, features.float_images, QUICK)
-        executor.timeout_s = PATIENCE_S
         try:
             search = Search(
                 replace(trial, executor=executor), folder, modules, steps,

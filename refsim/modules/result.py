@@ -25,7 +25,7 @@ from refsim.golden.told import kernels_text, report_lines, written_by
 from refsim.modules import inventory
 from refsim.modules.build import MOST_NAMES, Build
 from refsim.modules.folder import SPIRV
-from refsim.modules.repair.search import RepairSearch
+from refsim.modules.repair.found import RepairSearch
 from refsim.modules.trial import FAILED, OUT_OF_BOUNDS, UNSAFE, VERDICTS, Explained, Tried
 from refsim.modules.verification import FolderOutcome, tally
 

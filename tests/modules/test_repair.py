@@ -13,8 +13,9 @@ from modules import build, example
 from modules.test_modules_build import needs_tools
 from refsim.modules.repair.code import Code
 from refsim.modules.repair.edits import SPEC_CONSTANT_OP, Edit, edits, ordered, parts
-from refsim.modules.repair.schema import MOST_WORDS, Given, Schema, bound, edited, selectable
-from refsim.modules.repair.search import AROUND, BATCH, FoundRepair, RepairSearch, batches
+from refsim.modules.repair.found import AROUND, FoundRepair, RepairSearch
+from refsim.modules.repair.schema import CHOICE, Given, Schema, bound, bounded, edited, selectable, selector
+from refsim.modules.repair.search import BATCH, alike_first, batches
 from refsim.modules.repair.validator import refused, tool
 from refsim.modules.repaired import unused
 from refsim.ops.base.binding import bind
@@ -59,21 +60,21 @@ def test_many_edits_in_one_module_are_valid(name: str) -> None:
     every = [edit for edit in edits(code) if selectable(code, edit)]
     for at in range(0, len(every), len(every) // 6):
         batch = every[at : at + BATCH]
-        assert refused(Schema(code, batch, Given(code, NOTHING), BINDING, 1000).module.to_bytes()) is None
+        assert refused(Schema(code, batch, Given(code, NOTHING), BINDING).module.to_bytes()) is None
 
 
 def test_the_words_that_choose_an_edit_stay_where_the_host_puts_them(code: Code, found: list[Edit]) -> None:
     """What runs modules puts guard words in front of arrays without a length."""
     some = [edit for edit in found[:BATCH] if selectable(code, edit)]
-    module = Schema(code, some, Given(code, NOTHING), BINDING, 1000).module
+    module = Schema(code, some, Given(code, NOTHING), BINDING).module
     (chooses,) = (row for row in interface(module).bindings if row.number == BINDING)
-    assert (chooses.stride, chooses.nbytes) == (0, 4 * (1 + MOST_WORDS))
+    assert (chooses.stride, chooses.nbytes) == (0, 4 * CHOICE)
 
 
 def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, found: list[Edit]) -> None:
     """The witness of a batch is run by a driver that may wait for ever."""
     some = [edit for edit in found[:BATCH] if selectable(code, edit)]
-    module = Schema(code, some, Given(code, NOTHING), BINDING, 1000).module
+    module = Schema(code, some, Given(code, NOTHING), BINDING).module
     rows = module.definitions()
     loops = 0
     for body in module.functions:
@@ -82,8 +83,9 @@ def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, fou
         for row in body:
             if row.op == Op.BRANCH_CONDITIONAL and ends & set(row.args[1:3]):
                 condition = made[row.args[0]]
-                turns = made[condition.args[3]]
-                assert condition.op in (Op.LOGICAL_AND, Op.LOGICAL_OR) and rows[turns.args[3]].args[2] == 1000
+                most = made[made[made[condition.args[3]].args[3]].args[2]]
+                assert condition.op in (Op.LOGICAL_AND, Op.LOGICAL_OR)
+                assert rows[most.args[-1]].args[2] == CHOICE - 1  # the word behind the value
                 loops += 1
     assert loops >= sum(row.op == Op.LOOP_MERGE for body in code.module.functions for row in body) > 0
 
@@ -92,7 +94,7 @@ def test_every_loop_ends_whatever_an_edit_makes_of_its_condition(code: Code, fou
 def test_every_computed_index_stays_inside(name: str) -> None:
     """A driver may crash, or lose the device, over a foreign index into shared memory, or into a vector of it."""
     module = _module(build.BINARIES / f"{name}.spv").copy()
-    bound(module, 1000)
+    bound(module, selector(module, BINDING))
     arrays = (Op.TYPE_ARRAY, Op.TYPE_RUNTIME_ARRAY, Op.TYPE_VECTOR)
     types, seen = Types(module), 0
     for body in module.functions:
@@ -114,6 +116,25 @@ def test_every_computed_index_stays_inside(name: str) -> None:
 def test_single_edits_are_valid(code: Code, found: list[Edit]) -> None:
     for edit in found[:: len(found) // 60]:
         assert refused(edited(code, edit).to_bytes()) is None, edit.said
+
+
+def test_exchanged_constants_are_tried_with_loops_that_end(code: Code, found: list[Edit]) -> None:
+    """They change the module as a whole, and its loops as well."""
+    some = [edit for edit in found if not selectable(code, edit)]
+    for edit in some:
+        module = bounded(code, edit, BINDING)
+        assert BINDING in {row.number for row in interface(module).bindings}
+        assert tool() is None or refused(module.to_bytes()) is None
+    assert some
+
+
+def test_constants_of_unlike_sizes_are_exchanged_last() -> None:
+    """A driver unrolls loops by them. Equal ones are not exchanged."""
+    code = Code(_module(build.BINARIES / "q8ta_clone.spv"))
+    every = next(parts(code))
+    (edit,) = (one for one in every if one.said == "specialization constants 3 and 4 exchanged")
+    ranks = [[one.rank for one in alike_first([edit], {3: 4, 4: other})] for other in (4, 5, 0x43210000)]
+    assert ranks[0] == [] and ranks[1] == [edit.rank] and ranks[2] > ranks[1]
 
 
 @needs_validator
@@ -195,7 +216,7 @@ def test_edits_share_a_choice_where_the_host_knows_what_they_put_in_one_place() 
     (step,) = dispatches(bind(OPS[op].cases.example).call)
     code = Code(_module(build.BINARIES / f"{LACKING}.spv"))
     batch = next(one for one in batches(edits(code)) if len(one) > 4 * BATCH)
-    schema = Schema(code, batch, Given(code, step), BINDING, 1000)
+    schema = Schema(code, batch, Given(code, step), BINDING)
     words = {tuple(row) for row in schema.words.tolist()}
     assert len(batch) > len(words) > len({row[0] for row in words})
     assert tool() is None or refused(schema.module.to_bytes()) is None
@@ -293,7 +314,7 @@ def test_the_columns_of_a_matrix_are_edited_like_components(options: tuple[str, 
     every = [edit for edit in edits(code) if selectable(code, edit)]
     found = [edit for edit in every if edit.said.startswith("component ")]
     assert found or options == build.DEBUG
-    module = Schema(code, (found or every)[:BATCH], Given(code, NOTHING), BINDING, 1000).module
+    module = Schema(code, (found or every)[:BATCH], Given(code, NOTHING), BINDING).module
     assert tool() is None or refused(module.to_bytes()) is None
 
 

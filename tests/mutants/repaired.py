@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -20,6 +21,8 @@ from refsim.core.errors import FormatError
 from refsim.formats import kernels
 from refsim.modules import repaired as verb
 from refsim.modules.build import Repairing, Request, opened
+from refsim.ops.base.conv import WindowVariant
+from refsim.ops.base.registry import OPS
 
 SHADERS = CHECKOUT / "shaders"
 #: Cases of the corpus beside the recordings, as `refsim shaders` has them.
@@ -63,16 +66,31 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Target:
-    """A kernel that gets bugs: one of ExecuTorch's interface, or one of refsim's own, which is ``launched`` as such."""
+    """A kernel that gets bugs: one of ExecuTorch's interface, or one of refsim's own, which is ``launched`` as such.
+
+    ``takes``: what must hold of a call, for a build of one window.
+    """
 
     operator: str
     module: build.Module
     launched: bool = False
+    takes: tuple[str, ...] = ()
 
     @classmethod
-    def own(cls, operator: str) -> Target:
-        """The shader of refsim's own with this name."""
-        return cls(operator, build.Module(operator, operator), True)
+    def own(cls, operator: str, variant: str = "") -> Target:
+        """The shader of refsim's own with this name, or a build of it for one window."""
+        window = next((one for one in OPS[operator].variants if one.name == variant), None)
+        if not isinstance(window, WindowVariant):
+            return cls(operator, build.Module(operator, operator), True)
+        defined = tuple(f"{name}={value}" for name, value in window.definitions.items())
+        pairs = {"kernel_size": window.kernel, "stride": window.stride, "dilation": (1, 1)}
+        sizes = [
+            (f"{name}.{axis}", size)
+            for name, pair in pairs.items()
+            for axis, size in zip("hw", pair, strict=True)
+        ]
+        takes = tuple(f"{word} == {size}" for word, size in (*sizes, ("padding.w", window.pad_w)))
+        return cls(operator, build.Module(operator, operator, defined), True, takes)
 
     @property
     def root(self) -> Path:
@@ -95,7 +113,8 @@ class Target:
             folder = scratch / "spirv"
             folder.mkdir()
             name = self.module.name
-            (folder / kernels.NAME).write_text(f'[{name}]\nmodule = "{name}.spv"\nlaunch = "refsim"\n')
+            table = f'[{name}]\nmodule = "{name}.spv"\nlaunch = "refsim"\ntakes = {json.dumps(self.takes)}\n'
+            (folder / kernels.NAME).write_text(table)
         else:
             folder = Path(shutil.copytree(build.BINARIES, scratch / "spirv"))
         (folder / f"{self.module.name}.spv").write_bytes(code)

@@ -112,12 +112,11 @@ class _Site:
 class Schema:
     """Many edits in one module; the words at ``binding`` choose the one that holds.
 
-    ``words``: those of each edit, uint32 (edits, 1 + `MOST_WORDS`): the number of its choice, and the value that it
-    takes in the dispatch of ``given``. The loops of an invocation end after so many ``turns`` in all, and indices stay
-    inside (`bound`).
+    ``words``: those of each edit, uint32 (edits, `CHOICE`): the number of its choice, the value that it takes in the
+    dispatch of ``given``, and a word for `bound`.
     """
 
-    def __init__(self, code: Code, edits: Sequence[Edit], given: Given, binding: int, turns: int) -> None:
+    def __init__(self, code: Code, edits: Sequence[Edit], given: Given, binding: int) -> None:
         self.code, self.module = code, code.module.copy()
         self._sites: dict[Site, _Site] = {}
         self._used: dict[int, set[int]] = {}
@@ -125,7 +124,7 @@ class Schema:
         #: (Function, type) -> the value in the buffer; `_entry` makes these and the choices.
         self._values: dict[tuple[int, int], int] = {}
         self._entry = Emitter(self.module)
-        self.words = np.zeros((len(edits), 1 + MOST_WORDS), np.uint32)
+        self.words = np.zeros((len(edits), CHOICE), np.uint32)
         numbers: dict[object, int] = {}
         for edit, words in zip(edits, self.words, strict=True):
             value = given.words(edit.known)
@@ -134,11 +133,11 @@ class Schema:
                 numbers[key] = len(numbers)
                 for change in edit.changes:
                     self._take(numbers[key], change, value is not None)
-            words[:] = (numbers[key], *(value or [0] * MOST_WORDS))
-        self._selector = word_buffer(self.module, binding, False, 1 + MOST_WORDS)
+            words[:-1] = (numbers[key], *(value or [0] * MOST_WORDS))
+        self._selector = selector(self.module, binding)
         for number, body in enumerate(self.module.functions):
             body[:] = self._body(number, body)
-        bound(self.module, turns)
+        bound(self.module, self._selector)
         self.module = trimmed(code, _pinned(code, self.module))
 
     def _take(self, number: int, change: Change, valued: bool) -> None:
@@ -266,8 +265,10 @@ def selectable(code: Code, edit: Edit) -> bool:
 
 #: OpConstantTrue, OpConstantFalse.
 _TRUTHS = {41: 1, 42: 0}
-#: Words of the largest value that an edit puts in the place of another.
+#: Words of the largest value that an edit puts in the place of another; of a choice: its number, such a value, and
+#: how often loops may turn.
 MOST_WORDS = 4
+CHOICE = MOST_WORDS + 2
 
 
 class Given:
@@ -330,16 +331,31 @@ class Given:
 _BEYOND = 174  # OpUGreaterThanEqual
 
 
-def bound(module: Module, turns: int) -> None:
-    """The loops of an invocation turn ``turns`` times in all, and indices stay inside, or one behind a buffer's end."""
-    _end_loops(module, turns)
+def selector(module: Module, binding: int) -> int:
+    """The buffer of a choice's words; the id of its variable."""
+    return word_buffer(module, binding, False, CHOICE)
+
+
+def bounded(code: Code, edit: Edit, binding: int) -> Module:
+    """The module with an edit that cannot be one of many, with loops and indices that are `bound`."""
+    module = edited(code, edit)
+    bound(module, selector(module, binding))
+    return module
+
+
+def bound(module: Module, buffer: int) -> None:
+    """The loops of an invocation end after so many turns as the last word of the `selector` says, in all.
+
+    Indices stay inside, or one behind a buffer's end.
+    """
+    _end_loops(module, buffer)
     _keep_inside(module)
 
 
-def _end_loops(module: Module, turns: int) -> None:
+def _end_loops(module: Module, buffer: int) -> None:
     """Turns are counted where a condition leads out of a loop."""
     code = Emitter(module)
-    one, most = code.number(1), code.number(turns)
+    one = code.number(1)
     counter = module.add_variable(StorageClass.PRIVATE, code.word, code.number(0))
     for body in module.functions:
         ends = {row.args[0] for row in body if row.op == Op.LOOP_MERGE}
@@ -351,6 +367,7 @@ def _end_loops(module: Module, turns: int) -> None:
                 code.do(Op.STORE, counter, code.add(done, one))
                 out = row.args[1] in ends
                 stops, joins = (_BEYOND, Op.LOGICAL_OR) if out else (Op.ULESS_THAN, Op.LOGICAL_AND)
+                most = code.load(code.word, code.element(buffer, code.number(CHOICE - 1)))
                 over = code.emit(stops, code.bool, done, most)
                 ended = code.emit(joins, code.bool, row.args[0], over)
                 at = len(made) - (made[-1].op in MERGES)

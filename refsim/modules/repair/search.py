@@ -10,40 +10,39 @@ import os
 import shutil
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 
 from refsim.core import atomic_write
-from refsim.core.counted import counted
 from refsim.core.errors import RefsimError
-from refsim.core.meanings import ModuleName, OperatorName, Seconds
 from refsim.exec.executor import Tries
 from refsim.exec.isolated import IsolatedExecutor
 from refsim.formats import kernels
 from refsim.formats.module_folder import SUFFIX
 from refsim.golden.telling import TellingCase
 from refsim.modules import SECONDS
-from refsim.modules.repair.code import Code, Site
+from refsim.modules.repair.code import Code
 from refsim.modules.repair.draft import Edit
-from refsim.modules.repair.edits import ordered, parts
-from refsim.modules.repair.schema import Given, Schema, edited, selectable, targets
+from refsim.modules.repair.edits import FAR, ordered, parts
+from refsim.modules.repair.found import FoundRepair, RepairSearch
+from refsim.modules.repair.schema import CHOICE, Given, Schema, bounded, selectable, targets
 from refsim.modules.repair.validator import refused
 from refsim.modules.trial import ModuleTrial
 from refsim.ops.base.module_call import ModuleDispatch
 from refsim.ops.base.spec import Call
-from refsim.spirv.lines import SourceLine
 from refsim.spirv.module import Module
+from refsim.spirv.opcodes import Decoration
 
-#: Choices in one module and edits that share them, edits that need a module each and are tried one after another, and
-#: how long the device may be silent over them.
-BATCH, SHARED, APART, PATIENCE_S = 250, 1500, 8, 30.0
+#: Choices in one module and edits that share them, and edits that need a module each and are tried one after another.
+BATCH, SHARED, APART = 250, 1500, 8
+#: How long the device may be silent over many edits; over one, and so many times as long as over the module without it.
+PATIENCE_S, PATIENCE_FOR_ONE_S, PATIENCE_TIMES = 30.0, 4.0, 20
 #: So many edits that are right on the witness get a module each; more of them are tried together on further witnesses.
 FEW = 3
 #: What makes a driver compile fast: each of the thousand modules of a search runs for a moment. Mesa's lavapipe then
@@ -53,93 +52,15 @@ QUICK = {"GALLIVM_PERF": "nopt"}
 ENOUGH = 150
 #: How many cases are looked at to choose witnesses, and how many right and wrong ones an edit must pass first.
 LOOKED_AT, WITNESSES = 16, 3
-#: How often the loops of an invocation may turn while edits are tried: so often, and this for each word of the largest
-#: buffer. A right kernel stays far below, and an edit without an end costs little.
-TURNS, TURNS_A_WORD = 256, 4
+#: How often the loops of an invocation may turn with an edit: so often, and so many times as often as without one. That
+#: is looked for up to a most, which holds where it is not found.
+TURNS, TIMES, MOST_TURNS = 1024, 8, 1 << 12
+#: Larger words of constants are no sizes.
+MOST_SIZE = 1 << 16
 #: Lines with repairs after which the search ends, and repairs of one line that are told; edits, right on the failing
 #: cases alone, that are told. Behind the first repair so many more edits are tried: what works around a bug
 #: may come before what mends it.
 MOST_LINES, MOST_REPAIRS, MOST_PARTIAL, BEHIND = 3, 3, 3, 1500
-
-
-#: Instructions that are shown in front of one, and behind it, where a module has no lines.
-AROUND = 3
-
-
-@dataclass(frozen=True)
-class FoundRepair:
-    """An edit of a module."""
-
-    module: ModuleName
-    edit: Edit
-    code: Code
-    cases: Annotated[int, "Cases that are right with it."] = 0
-    wrong: Annotated[str | None, "A case that is not; null if all are right."] = None
-
-    @property
-    def site(self) -> Site | None:
-        """The first instruction that is edited; None if declarations are."""
-        return self.edit.changes[0].site if self.edit.changes else None
-
-    @property
-    def line(self) -> SourceLine | None:
-        """The source line; None without debug information. A branch may have none but that of its condition."""
-        if self.site is None:
-            return None
-        operands = (
-            self.code.made_at[word] for word in self.code.at(self.site).args if word in self.code.made_at
-        )
-        return next(filter(None, map(self.code.line, (self.site, *operands))), None)
-
-    @property
-    def at(self) -> object:
-        """Where it is: a line, else an instruction, else what is declared."""
-        return self.module, self.line or self.site or self.edit.said
-
-    @property
-    def place(self) -> Annotated[str | None, "File and line; null without line numbers."]:
-        return None if self.line is None else str(self.line)
-
-    @property
-    def source(self) -> Annotated[str, "The text of that line."]:
-        lines = self.code.lines
-        return "" if self.line is None or lines is None else lines.text(self.line)
-
-    @property
-    def change(self) -> Annotated[str, "The edit, in words."]:
-        return self.edit.said
-
-    @property
-    def instruction(self) -> Annotated[str, "The instruction that is edited; empty if declarations are."]:
-        return "" if self.site is None else self.code.at(self.site).disassembled
-
-    @property
-    def copies(self) -> Annotated[int, "How many copies of it are edited."]:
-        return len(self.edit.changes)
-
-    @property
-    def spirv(self) -> bytes:
-        """The module with the edit."""
-        return edited(self.code, self.edit).to_bytes()
-
-    def __str__(self) -> str:
-        """One line: where, what in place of what, and how many cases it makes right."""
-        own = "declarations" if self.site is None else self.code.at(self.site).name
-        place = self.line or f"{self.module}{SUFFIX}, {own}"
-        if self.wrong is None:
-            return f"{place}: {self.change} makes all {counted(self.cases, 'case')} right"
-        return f"{place}: {self.change} is right in {counted(self.cases, 'case')}, wrong in {self.wrong}"
-
-    def around(self) -> list[str]:
-        """The instruction among its neighbours, as a disassembler writes them."""
-        if self.site is None:
-            return []
-        function, row = self.site
-        body, first = self.code.module.functions[function], max(0, row - AROUND)
-        return [
-            f"{'>' if at == row else ' '} {one.disassembled}"
-            for at, one in enumerate(body[first : row + AROUND + 1], first)
-        ]
 
 
 def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
@@ -156,57 +77,23 @@ def batches(every: Iterable[Edit]) -> Iterator[list[Edit]]:
         yield batch
 
 
-@dataclass
-class RepairSearch:
-    """A search for a repair of one operator, in the order in which it found them."""
+def alike_first(edits: Iterable[Edit], given: Mapping[int, int]) -> Iterator[Edit]:
+    """Edits without exchanges of equal constants, and with those of unlike ones last: ``given`` are their words.
 
-    operator: OperatorName
-    witness: Annotated[str, "The case that each edit was tried on."] = ""
-    modules: Annotated[Sequence[str], "The modules that were edited."] = ()
-    repairs: Annotated[list[FoundRepair], "Edits with which all cases are right."] = field(
-        default_factory=list
-    )
-    partial: Annotated[
-        list[FoundRepair], "Edits with which all witnesses are right, and some other case is not."
-    ] = field(default_factory=list)
-    tried: Annotated[int, "How many edits were tried."] = 0
-    edits: Annotated[int, "How many edits there are."] = 0
-    seconds: Seconds = 0.0
-    unread: Annotated[
-        Mapping[str, Sequence[str]], "By module: what it never uses of what its host gives it."
-    ] = field(default_factory=dict)
-
-    @property
-    def per_line(self) -> Counter[object]:
-        """How many repairs each line has."""
-        return Counter(one.at for one in self.repairs)
-
-    @property
-    def ended(self) -> bool:
-        """Whether more time would find nothing else: there is a repair, or all was tried."""
-        return bool(self.repairs) or 0 < self.edits == self.tried
-
-    def lines(self) -> Iterator[str]:
-        """What the search found, line by line."""
-        for number, one in enumerate(self.repairs):
-            yield f"{'or' if number else 'repair'}: {one}"
-            if one.line is None:
-                yield from (f"    {row}" for row in one.around())
-            elif one.source:
-                yield f"    {one.source}"
-        if not self.repairs:
-            yield f"no repair: {self._nothing()}"
-            yield from (f"  not it: {one}" for one in self.partial)
-            for module, facts in self.unread.items():
-                yield from (f"  {module}{SUFFIX} {fact}" for fact in facts)
-
-    def _nothing(self) -> str:
-        """What was tried."""
-        files = ", ".join(f"{name}{SUFFIX}" for name in self.modules)
-        if not self.edits:  # stopped before they were listed
-            return f"no edit of {files} was tried"
-        tried = f"{self.tried} of {self.edits}" if self.tried < self.edits else f"all {self.edits}"
-        return f"none of the single edits that were tried, {tried} of {files}, makes all cases of {self.operator} right"
+    A driver unrolls loops by constants, and has long to do where the hash of a layout takes the place of a size.
+    """
+    for edit in edits:
+        words = [
+            given[mark.args[-1]]
+            for mark in edit.marks
+            if mark.args[1] == Decoration.SPEC_ID and mark.args[-1] in given
+        ]
+        if len(words) == 2:
+            low, high = sorted(word & 0xFFFFFFFF for word in words)
+            if low == high:
+                continue
+            edit = replace(edit, rank=FAR - 1) if low <= MOST_SIZE < high else edit
+        yield edit
 
 
 @contextmanager
@@ -253,9 +140,13 @@ class Search:
         self.modules, self.steps, self.cases, self.advance = modules, steps, cases, advance
         self.interrupted, self.causes, self.most = interrupted, causes, most
         self._end = time.perf_counter() + seconds
+        executor.timeout_s = PATIENCE_S
         #: How many edits are tried where one of them is a repair.
         self._last = BEHIND
         self._codes: dict[str, Code] = {}
+        #: How often loops may turn, by module and case, and how long a module takes at most that has no edit.
+        self._turned: dict[tuple[str, str], int] = {}
+        self._plain: defaultdict[str, float] = defaultdict(float)
         #: How many edits that were right on all witnesses each case has contradicted: it may contradict the next one.
         self._contradictions = Counter[str]()
 
@@ -326,10 +217,11 @@ class Search:
             )
             for step in steps
         }
+        given = {step.shader: step.spec_words for step in steps}
         for some in zip(*(parts(code) for code in self._codes.values()), strict=True):
             found = []
             for (name, code), listed in zip(self._codes.items(), some, strict=True):
-                every = ordered(listed, self.causes)
+                every = ordered(alike_first(listed, given[name]), self.causes)
                 apart = [edit for edit in every if not selectable(code, edit)]
                 found += [(name, apart[at : at + APART]) for at in range(0, len(apart), APART)]
                 found += [
@@ -347,7 +239,7 @@ class Search:
                 if len(survivors) > FEW:
                     survivors = self._right(name, survivors, case)
         else:
-            survivors = batch
+            survivors = [edit for edit in batch if self._is_right(name, edit, first)]
         self.advance(len(batch))
         for edit in survivors:
             repair = FoundRepair(name, edit, code)
@@ -365,21 +257,68 @@ class Search:
         step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
         if self.over or step is None:
             return [] if self.over else batch
-        turns = TURNS + TURNS_A_WORD * max(bind.count for bind in step.binds)
         code = self._codes[name]
-        schema = Schema(code, batch, Given(code, step), len(step.binds), turns)
+        schema = Schema(code, batch, Given(code, step), len(step.binds))
+        schema.words[:, -1] = self._turns(name, case, step)
         choices, of = np.unique(schema.words, axis=0, return_inverse=True)
         try:
-            if refused(data := schema.module.to_bytes()) is not None:
-                raise self.modules[name].error("is not valid with edits")
-            tries = Tries(name, data, choices, case.bound.call.device_defined(), self._wanted(case))
-            right = self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
+            right = self._tried(name, schema.module, choices, case, self._wanted(case))
             return [edit for edit, number in zip(batch, of.reshape(-1), strict=True) if number in right]
         except RefsimError:
             half = len(batch) // 2
             if not half:
                 return []
             return [*self._right(name, batch[:half], case), *self._right(name, batch[half:], case)]
+
+    def _is_right(self, name: str, edit: Edit, case: TellingCase) -> bool:
+        """Whether the case is right with an edit that cannot be one of many."""
+        step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
+        if self.over or step is None:
+            return not self.over
+        module = bounded(self._codes[name], edit, len(step.binds))
+        choices = np.zeros((1, CHOICE), np.uint32)
+        choices[:, -1] = self._turns(name, case, step)
+        self.executor.timeout_s = max(PATIENCE_FOR_ONE_S, PATIENCE_TIMES * self._plain[name])
+        try:
+            return bool(self._tried(name, module, choices, case, self._wanted(case)))
+        except RefsimError:
+            return False
+        finally:
+            self.executor.timeout_s = PATIENCE_S
+
+    def _turns(self, name: str, case: TellingCase, step: ModuleDispatch) -> int:
+        """How often the loops of an invocation may turn in a case, by how often they must for the bytes of now.
+
+        Of thousands of edits some hundreds have no end, and each of these takes as long as this allows.
+        """
+        if (name, case.name) not in self._turned:
+            least = MOST_TURNS
+            actual = self.trial.run(case).actual
+            if actual is not None:
+                module = Schema(self._codes[name], [], Given(self._codes[name], step), len(step.binds)).module
+                choices = np.zeros((MOST_TURNS.bit_length(), CHOICE), np.uint32)
+                choices[:, -1] = [1 << at for at in range(len(choices))]
+                begin = time.perf_counter()
+                with suppress(RefsimError):
+                    same = self._tried(name, module, choices, case, (actual.raw,))
+                    least = int(choices[min(same), -1]) if same else least
+                self._plain[name] = max(self._plain[name], time.perf_counter() - begin)
+            self._turned[name, case.name] = TURNS + TIMES * least
+        return self._turned[name, case.name]
+
+    def _tried(
+        self,
+        name: str,
+        module: Module,
+        choices: np.ndarray,
+        case: TellingCase,
+        wanted: tuple[np.ndarray, ...],
+    ) -> list[int]:
+        """The numbers of the choices with which a case has wanted bytes. RefsimError if the device hangs, say."""
+        if refused(data := module.to_bytes()) is not None:
+            raise self.modules[name].error("is not valid with edits")
+        tries = Tries(name, data, choices, case.bound.call.device_defined(), wanted)
+        return self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
 
     def _check(
         self, found: RepairSearch, repair: FoundRepair, first: TellingCase, more: list[TellingCase]

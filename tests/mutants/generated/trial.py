@@ -32,6 +32,7 @@ from refsim.golden.chain import CHAINS
 from refsim.golden.rules import RULES, TELLING
 from refsim.golden.rules import case as case_of
 from refsim.golden.store import digest
+from refsim.ops.base.binding import bind
 from refsim.ops.base.case import Case
 from refsim.ops.base.registry import OPS
 
@@ -159,8 +160,9 @@ class _Trial:
             return found
         file = self.change.file.removeprefix("shaders/")
         change = replace(self.change, file=file)
-        for shader in cases.shaders(found.by.partition("/")[0]):
-            target = repaired.Target.own(shader)
+        steps = bind(case_of(found.by.partition("/")[0], int(found.by[-4:]))).call.dispatches()
+        for shader, variant in {(step.launch.shader, step.launch.variant) for step in steps}:
+            target = repaired.Target.own(shader, variant)
             if file in target.sources():
                 outcome = repaired.tried(target, change, "-O0", REPAIR_SECONDS)
                 if outcome is not None and outcome.among:
