@@ -18,9 +18,10 @@ from refsim.core.errors import FormatError, LimitError
 from refsim.formats.file import read_file
 from refsim.formats.module_folder import SUFFIX, no_folder
 from refsim.ops.base.module_call import ModuleDispatch, disagreements
+from refsim.spirv import lines
 from refsim.spirv.module import Module
 from refsim.spirv.own import is_own
-from refsim.spirv.reflect import IMAGES, STORED, Interface, interface
+from refsim.spirv.reflect import IMAGES, STORED, Binding, Interface, interface
 from refsim.spirv.rewrite import Rewritten, for_kompute
 
 MOST_BYTES = 1 << 24
@@ -96,7 +97,7 @@ class ModuleFolder(Mapping[str, Interface]):
         except KeyError:  # it was there when it was chosen
             where = str(self.file(dispatch.shader))
             raise FormatError(where, "cannot be read", got="no such file", need="the module") from None
-        check(loaded.interface, dispatch, str(self.file(dispatch.shader)))
+        check(loaded, dispatch, str(self.file(dispatch.shader)))
         count = len(dispatch.spec_words)
         if count not in loaded.rewritten:
             loaded.rewritten[count] = for_kompute(loaded.module, count, GUARD_WORDS)
@@ -124,13 +125,19 @@ class ModuleFolder(Mapping[str, Interface]):
 # --- what a module declares, beside what it gets ---------------------------------------------------------
 
 
-def check(declared: Interface, dispatch: ModuleDispatch, where: str) -> None:
+def check(loaded: Loaded, dispatch: ModuleDispatch, where: str) -> None:
     """FormatError, naming the file, if a module asks for something else than the dispatch gives."""
+    declared = loaded.interface
+
+    def called(binding: Binding) -> str:
+        line = lines.declared(loaded.module, binding.variable, binding.number)
+        return ", ".join(filter(None, (binding.name, line)))
+
     if dispatch.own is None and is_own(declared):
         raise FormatError(
             where, "is one of refsim's own modules, which -x gpu runs", need="one of a kernel author"
         )
-    found = [*disagreements(dispatch, declared), *_more(declared, dispatch)]
+    found = [*disagreements(dispatch, declared, called), *_more(declared, dispatch)]
     if found:
         host = "its host" if dispatch.own is None else dispatch.own.where
         raise FormatError(where, f"does not fit {host}: {'; '.join(found)}")

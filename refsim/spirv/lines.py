@@ -8,6 +8,7 @@ has no lines, and every answer is empty.
 from __future__ import annotations
 
 import re
+from functools import cached_property
 from typing import NamedTuple
 
 from refsim.core.errors import RefsimError
@@ -15,6 +16,7 @@ from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Module, Section
 from refsim.spirv.opcodes import Decoration, Op
 from refsim.spirv.reflect import MAX_BINDINGS
+from refsim.spirv.types import Types
 
 DEBUG_INFO = "NonSemantic.Shader.DebugInfo."
 DEBUG_SOURCE, DEBUG_LINE, DEBUG_NO_LINE = 35, 103, 104
@@ -84,7 +86,6 @@ class Lines:
         self.places: dict[tuple[int, int], SourceLine] = {}
         self._results: dict[int, SourceLine] = {}
         self._strings: dict[int, str] = {}
-        self._sources: dict[str, list[str]] | None = None
         for number, body in enumerate(module.functions):
             self._function(number, body)
 
@@ -137,11 +138,32 @@ class Lines:
 
     def text(self, place: SourceLine) -> str:
         """The source line itself, without spaces around it; "" where the module does not hold its source."""
-        if self._sources is None:
-            self._sources = self._texts()
-        lines = self._sources.get(place.file, [])
+        lines = self._texts.get(place.file, [])
         return lines[place.line - 1].strip() if 0 < place.line <= len(lines) else ""
 
+    def declared(self, result: int, number: int) -> SourceLine | None:
+        """The first line of the source that has the number of a variable or constant, and then its name.
+
+        None where the module does not hold names and source. A block without a name has that of its last member.
+        """
+        types, texts = Types(self.module), self._texts
+        pointer = types.rows[types.rows[result].type]
+        block = types.rows.get(pointer.args[-1]) if pointer.op == Op.TYPE_POINTER else None
+        names = [types.names.get(result, "")]
+        if block is not None and block.op == Op.TYPE_STRUCT:
+            names += [
+                types.member_names.get((block.result, len(block.args) - 2), ""),
+                types.names.get(block.result, ""),
+            ]
+        for name in filter(None, names):
+            both = re.compile(rf"\S.*\b{number}\b.*\b{re.escape(name)}\b")  # not inside of a function
+            for file, lines in texts.items():
+                for at, line in enumerate(lines, 1):
+                    if both.match(line):
+                        return SourceLine(file, at)
+        return None
+
+    @cached_property
     def _texts(self) -> dict[str, list[str]]:
         """File -> its lines, as OpSource or DebugSource holds them."""
         found: dict[str, list[str]] = {}
@@ -217,6 +239,15 @@ class Lines:
                     origins[made] = new
                     waiting.append(made)
         return origins
+
+
+def declared(module: Module, result: int, number: int) -> str:
+    """The line that declares a variable or constant with this number, as text; "" where the module does not say."""
+    try:
+        found = Lines(module).declared(result, number)
+    except RefsimError:
+        found = None
+    return "" if found is None else str(found)
 
 
 def stored(module: Module, binding: int) -> list[tuple[str, str]]:

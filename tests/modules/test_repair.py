@@ -268,6 +268,7 @@ def test_templates_undo_each_other(name: str, there: str, back: str) -> None:
     [
         ("q8ta_clone", "specialization constants 3 and 4 exchanged"),
         ("q8ta_conv2d_pw_float", "bindings 4 and 5 exchanged"),
+        ("q8ta_conv2d_pw_float", r"binding \d+ in place of 0.*"),
         ("q8ta_conv2d_pw_float", r"member 4 and member 5 exchanged"),
         ("q8ta_conv2d_pw_float", r"\[%\d+\]\[%\d+\] exchanged"),
         ("q8ta_conv2d_dw_float", r"%\d+\.x and %\d+\.y exchanged"),
@@ -304,6 +305,25 @@ void main() {
     out_words[i] = held[i % 4u][i / 4u % 4u] + other[1][2];
 }
 """
+
+
+@needs_tools
+def test_the_number_of_a_binding_is_told_with_the_line_that_declares_it(tmp_path: Path) -> None:
+    """No instruction stands there. A number that two have is mended by one that none has."""
+    (tmp_path / "matrix.comp").write_text(MATRIX.replace("binding = 1", "binding = 0"))
+    code = Code(
+        Module.parse(build.compiled(build.Module("m", "matrix"), tmp_path, build.DEBUG, tmp_path), "m")
+    )
+    found = [
+        FoundRepair("m", edit, code)
+        for edit in next(parts(code))
+        if edit.said.startswith("binding 1 in place")
+    ]
+    assert [f"{one.line}: {one.change}" for one in found] == [
+        f"{tmp_path}/matrix.comp:{line}: binding 1 in place of 0 for {name}"
+        for line, name in ((4, "In"), (3, "Out"))
+    ]
+    assert [row.number for row in interface(edited(code, found[0].edit)).bindings] == [0, 1]
 
 
 @needs_tools

@@ -27,6 +27,8 @@ from refsim.ops.base.registry import OPS
 SHADERS = CHECKOUT / "shaders"
 #: Cases of the corpus beside the recordings, as `refsim shaders` has them.
 CASES = 48
+#: What is said of a module that a host cannot call, where its source is known.
+DECLARED = re.compile(r"declares binding \d+ \((?:\w+, )?(?P<line>[^()]+:\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -141,14 +143,16 @@ def _searched(target: Target, change: Change, level: str, seconds: float) -> Out
         request = Request(str(folder), (op,), CASES, variant=variant, repair=Repairing(seconds))
         with opened(request) as shaders:
             outcome = shaders.verification.run([op])
-            if not outcome.wrong:
+            refused = [DECLARED.search(one.message) for one in outcome.failed if one.actual is None]
+            if not outcome.wrong and not any(refused):
                 return None
             begin, used = time.perf_counter(), _processor_time()
             searched = verb.repaired(shaders, outcome) or []
             took, used = time.perf_counter() - begin, _processor_time() - used
-        found = [one for each in searched for one in each.repairs]
-        place, *others = [str(one.line).removeprefix(f"{glsl}/") for one in found] or [""]
-        told = found[0].edit.said if found else ""
+        found = [(str(one.line), one.edit.said) for each in searched for one in each.repairs]
+        found += [(one["line"], one[0]) for one in refused if one]
+        place, *others = [line.removeprefix(f"{glsl}/") for line, _ in found] or [""]
+        told = found[0][1] if found else ""
         return Outcome(
             change,
             f"{'refsim ' * target.launched}{module.name}",

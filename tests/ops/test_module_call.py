@@ -258,6 +258,8 @@ def test_what_a_module_declares_beyond_its_host() -> None:
         "declares 20 push bytes; the host pushes 16",
         "declares specialization constants 7; the host's last is 6",
     ]
+    named = module_call.disagreements(step, other, lambda binding: f"t_in, pw.comp:{binding.number}")
+    assert named[2] == "declares binding 9 (t_in, pw.comp:9); the host binds 0 to 8"
 
 
 def test_the_kernels_of_our_own_declare_what_the_host_gives() -> None:

@@ -9,6 +9,7 @@ from refsim.core.errors import FormatError
 from refsim.spirv.lines import Lines, SourceLine
 from refsim.spirv.module import Module
 from refsim.spirv.opcodes import Op
+from refsim.spirv.reflect import interface
 
 SOURCE = """
 layout(local_size_x = 1) in;
@@ -60,6 +61,17 @@ def test_the_lines_that_store_to_a_binding(build: str) -> None:
     for store in found.stores()[1]:
         row = found.module.functions[store.function][store.row]
         assert (row.op, row.name) == (Op.IMAGE_WRITE, store.instruction)
+
+
+@pytest.mark.parametrize("build", BUILDS)
+def test_the_line_that_declares_a_binding(build: str) -> None:
+    """By the name of the variable, or of a block's last member. A statement with both is no declaration."""
+    found = lines(SOURCE, build)
+    declared = [found.declared(one.variable, one.number) for one in interface(found.module).bindings]
+    want = [4, 5, 6, 7]  # the #version line included
+    assert [one and one.line for one in declared] == (want if build in WITH_LINES else [None] * 4)
+    first = interface(found.module).bindings[0]
+    assert found.declared(first.variable, 2) is None
 
 
 def test_a_module_without_debug_information_has_no_lines() -> None:

@@ -48,7 +48,7 @@ class Edit:
     """One edit: ``said`` in words, and what it does at each copy of the instruction.
 
     ``rank`` orders edits, small ones first. Where it is not ``chosen``, it cannot be one of many in a module.
-    ``known`` is as in `Draft`. ``marks`` are two decorations whose numbers are exchanged.
+    ``known`` is as in `Draft`. ``marks`` are decorations, each with its other number.
     """
 
     said: str
@@ -56,7 +56,7 @@ class Edit:
     changes: tuple[Change, ...]
     chosen: bool = True
     known: Leaf | int = 0
-    marks: tuple[Instruction, ...] = ()
+    marks: tuple[tuple[Instruction, int], ...] = ()
 
 
 def place(at: int, value: int, rows: tuple[Instruction, ...] = ()) -> Make:

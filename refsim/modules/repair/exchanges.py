@@ -38,7 +38,10 @@ def edits(code: Code) -> Iterator[Edit]:
 
 
 def _declared(code: Code) -> Iterator[Edit]:
-    """The numbers of two bindings of one kind exchanged, or of two specialization constants of one type."""
+    """The numbers of two bindings of one kind exchanged, or of two specialization constants of one type.
+
+    Or a binding with a number that none has.
+    """
     marks = {
         (row.args[1], row.args[0]): row
         for row in code.module.sections[Section.ANNOTATION]
@@ -52,10 +55,20 @@ def _declared(code: Code) -> Iterator[Edit]:
         (Decoration.SPEC_ID, "specialization constants", constants), (Decoration.BINDING, "bindings", bindings)
     ):  # fmt: skip
         for (like, one), (same, other) in combinations(rows, 2):
-            both = marks.get((kind, one)), marks.get((kind, other))
-            if like == same and both[0] is not None and both[1] is not None:
-                low, high = sorted(row.args[-1] for row in both if row is not None)
-                yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=(both[0], both[1]))
+            if like == same and (kind, one) in marks and (kind, other) in marks:
+                both = sorted((marks[kind, one], marks[kind, other]), key=lambda row: row.args[-1])
+                (first, low), (second, high) = ((row, row.args[-1]) for row in both)
+                changed = ((first, high), (second, low))
+                yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=changed)
+    numbered = {mark: of for (kind, of), mark in marks.items() if kind == Decoration.BINDING}
+    taken = {mark.args[-1] for mark in numbered}
+    for number in sorted({*range(max(taken, default=-1) + 2)} - taken):
+        for mark, of in numbered.items():
+            name = code.types.names.get(of) or code.types.names.get(
+                code.types.pointee(code.rows[of].type), ""
+            )
+            said = f"binding {number} in place of {mark.args[-1]}{name and f' for {name}'}"
+            yield Edit(said, 1, (), False, marks=((mark, number),))
 
 
 def _used(code: Code, given: _Given) -> bool:

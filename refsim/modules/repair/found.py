@@ -38,7 +38,10 @@ class FoundRepair:
     def line(self) -> SourceLine | None:
         """The source line; None without debug information. A branch may have none: its condition's, or what follows."""
         if self.site is None:
-            return None
+            mark = next((mark for mark, _ in self.edit.marks), None)
+            if mark is None or self.code.lines is None:
+                return None
+            return self.code.lines.declared(mark.args[0], mark.args[-1])
         function, row = self.site
         made_at, length = self.code.made_at, len(self.code.module.functions[function])
         operands = (made_at[word] for word in self.code.at(self.site).args if word in made_at)

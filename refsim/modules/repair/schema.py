@@ -39,11 +39,9 @@ def edited(code: Code, edit: Edit) -> Module:
             site = Site(number, at)
             made += (*before.get(site, ()), at_site.get(site, row))
         body[:] = made
-    if edit.marks:
-        one, other = edit.marks
-        rows = module.sections[Section.ANNOTATION]
-        rows[rows.index(one)] = one.with_args(*one.args[:-1], other.args[-1])
-        rows[rows.index(other)] = other.with_args(*other.args[:-1], one.args[-1])
+    marks = dict(edit.marks)
+    rows = module.sections[Section.ANNOTATION]
+    rows[:] = [row.with_args(*row.args[:-1], marks[row]) if row in marks else row for row in rows]
     return trimmed(code, _pinned(code, module))
 
 

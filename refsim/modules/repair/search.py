@@ -84,9 +84,9 @@ def alike_first(edits: Iterable[Edit], given: Mapping[int, int]) -> Iterator[Edi
     """
     for edit in edits:
         words = [
-            given[mark.args[-1]]
-            for mark in edit.marks
-            if mark.args[1] == Decoration.SPEC_ID and mark.args[-1] in given
+            given[number]
+            for mark, number in edit.marks
+            if mark.args[1] == Decoration.SPEC_ID and number in given
         ]
         if len(words) == 2:
             low, high = sorted(word & 0xFFFFFFFF for word in words)
@@ -275,7 +275,10 @@ class Search:
         step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
         if self.over or step is None:
             return not self.over
-        module = bounded(self._codes[name], edit, len(step.binds))
+        binds = len(step.binds)
+        if any(mark.args[1] == Decoration.BINDING and number >= binds for mark, number in edit.marks):
+            return False
+        module = bounded(self._codes[name], edit, binds)
         choices = np.zeros((1, CHOICE), np.uint32)
         choices[:, -1] = self._turns(name, case, step)
         self.executor.timeout_s = max(PATIENCE_FOR_ONE_S, PATIENCE_TIMES * self._plain[name])

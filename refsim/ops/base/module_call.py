@@ -6,8 +6,9 @@ tensor. Everything here is data for an executor that loads the modules.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -373,12 +374,18 @@ KINDS = {
 }
 
 
-def disagreements(step: ModuleDispatch, module: DeclaredInterface) -> list[str]:
-    """Where a module declares something else than a host gives it. A module may declare less than it gets."""
+def disagreements(
+    step: ModuleDispatch, module: DeclaredInterface, called: Callable[[Any], str] = lambda binding: ""
+) -> list[str]:
+    """Where a module declares something else than a host gives it. A module may declare less than it gets.
+
+    ``called`` tells how the source names a binding, "" if that is not known.
+    """
     found = []
     for binding in module.bindings:
         if binding.number >= len(step.binds):
-            found.append(f"declares binding {binding.number}; the host binds 0 to {len(step.binds) - 1}")
+            number = f"{binding.number} ({name})" if (name := called(binding)) else f"{binding.number}"
+            found.append(f"declares binding {number}; the host binds 0 to {len(step.binds) - 1}")
             continue
         bind = step.binds[binding.number]
         if binding.kind not in KINDS[bind.storage]:
