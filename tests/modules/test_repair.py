@@ -118,6 +118,19 @@ def test_single_edits_are_valid(code: Code, found: list[Edit]) -> None:
         assert refused(edited(code, edit).to_bytes()) is None, edit.said
 
 
+def test_an_edit_of_a_branch_alone_does_not_end_a_search(code: Code, found: list[Edit]) -> None:
+    """It may lead past the bug, by another way that is right."""
+    said = ("condition negated", '"<=" in place of "<"')
+    branch, compared = (
+        next(FoundRepair("m", one, code) for one in found if one.said == text) for text in said
+    )
+    assert branch.detour and not compared.detour
+    search = RepairSearch("q8ta_conv2d_pw", repairs=[branch], tried=1, edits=2)
+    assert not search.mended and not search.ended
+    search.repairs.append(compared)
+    assert search.mended and search.ended
+
+
 def test_exchanged_constants_are_tried_with_loops_that_end(code: Code, found: list[Edit]) -> None:
     """They change the module as a whole, and its loops as well."""
     some = [edit for edit in found if not selectable(code, edit)]

@@ -14,6 +14,7 @@ from refsim.modules.repair.code import Code, Site
 from refsim.modules.repair.draft import Edit
 from refsim.modules.repair.schema import edited
 from refsim.spirv.lines import SourceLine
+from refsim.spirv.opcodes import Op
 
 #: Instructions that are shown in front of one, and behind it, where a module has no lines.
 AROUND = 3
@@ -47,6 +48,12 @@ class FoundRepair:
         operands = (made_at[word] for word in self.code.at(self.site).args if word in made_at)
         behind = (Site(function, at) for at in range(row + 1, length))
         return next(filter(None, map(self.code.line, (self.site, *operands, *behind))), None)
+
+    @property
+    def detour(self) -> bool:
+        """Whether branches alone are edited: then another way through the kernel may be right, and this one wrong."""
+        sites = (change.site for change in self.edit.changes)
+        return self.site is not None and all(self.code.at(site).op == Op.BRANCH_CONDITIONAL for site in sites)
 
     @property
     def at(self) -> object:
@@ -120,14 +127,19 @@ class RepairSearch:
     ] = field(default_factory=dict)
 
     @property
+    def mended(self) -> bool:
+        """Whether an edit was found that is no detour."""
+        return not all(one.detour for one in self.repairs)
+
+    @property
     def per_line(self) -> Counter[object]:
         """How many repairs each line has."""
         return Counter(one.at for one in self.repairs)
 
     @property
     def ended(self) -> bool:
-        """Whether more time would find nothing else: there is a repair, or all was tried."""
-        return bool(self.repairs) or 0 < self.edits == self.tried
+        """Whether more time would find nothing else: there is a repair that is no detour, or all was tried."""
+        return self.mended or 0 < self.edits == self.tried
 
     def lines(self) -> Iterator[str]:
         """What the search found, line by line."""

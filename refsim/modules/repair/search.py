@@ -170,16 +170,16 @@ class Search:
                 for name, batch in queue:
                     if self._ended(found):
                         break
-                    if found.repairs and found.tried >= self._last:
+                    if found.mended and found.tried >= self._last:
                         break  # what follows is less plausible than all of these
                     self._batch(found, name, batch, first, more)
-                    if not found.repairs:
+                    if not found.mended:
                         self._last = found.tried + BEHIND
-                if found.repairs or self._ended(found):
+                if found.mended or self._ended(found):
                     break
         except KeyboardInterrupt:  # what was found is told
             self.executor.close()
-        found.repairs.sort(key=lambda one: one.edit.rank)
+        found.repairs.sort(key=lambda one: (one.detour, one.edit.rank))
         found.seconds = round(time.perf_counter() - begin, 3)
         return found
 
