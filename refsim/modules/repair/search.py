@@ -239,7 +239,7 @@ class Search:
                 if len(survivors) > FEW:
                     survivors = self._right(name, survivors, case)
         else:
-            survivors = [edit for edit in batch if self._is_right(name, edit, first)]
+            survivors = [edit for edit in batch if self._right(name, [edit], first)]
         self.advance(len(batch))
         for edit in survivors:
             repair = FoundRepair(name, edit, code)
@@ -257,37 +257,27 @@ class Search:
         step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
         if self.over or step is None:
             return [] if self.over else batch
-        code = self._codes[name]
-        schema = Schema(code, batch, Given(code, step), len(step.binds))
-        schema.words[:, -1] = self._turns(name, case, step)
-        choices, of = np.unique(schema.words, axis=0, return_inverse=True)
+        code, binds, patience = self._codes[name], len(step.binds), PATIENCE_S
+        turns = self._turns(name, case, step)
+        if selectable(code, batch[0]):
+            schema = Schema(code, batch, Given(code, step), binds)
+            module, words = schema.module, schema.words
+        else:
+            (edit,) = batch
+            if any(mark.args[1] == Decoration.BINDING and number >= binds for mark, number in edit.marks):
+                return []
+            module, words = bounded(code, edit, binds), np.zeros((1, CHOICE), np.uint32)
+            patience = max(PATIENCE_FOR_ONE_S, PATIENCE_TIMES * self._plain[name])
+        words[:, -1] = turns
+        choices, of = np.unique(words, axis=0, return_inverse=True)
         try:
-            right = self._tried(name, schema.module, choices, case, self._wanted(case))
+            right = self._tried(name, module, choices, case, self._wanted(case), patience)
             return [edit for edit, number in zip(batch, of.reshape(-1), strict=True) if number in right]
         except RefsimError:
             half = len(batch) // 2
             if not half:
                 return []
             return [*self._right(name, batch[:half], case), *self._right(name, batch[half:], case)]
-
-    def _is_right(self, name: str, edit: Edit, case: TellingCase) -> bool:
-        """Whether the case is right with an edit that cannot be one of many."""
-        step = next((step for step in self.steps(case.bound.call) if step.shader == name), None)
-        if self.over or step is None:
-            return not self.over
-        binds = len(step.binds)
-        if any(mark.args[1] == Decoration.BINDING and number >= binds for mark, number in edit.marks):
-            return False
-        module = bounded(self._codes[name], edit, binds)
-        choices = np.zeros((1, CHOICE), np.uint32)
-        choices[:, -1] = self._turns(name, case, step)
-        self.executor.timeout_s = max(PATIENCE_FOR_ONE_S, PATIENCE_TIMES * self._plain[name])
-        try:
-            return bool(self._tried(name, module, choices, case, self._wanted(case)))
-        except RefsimError:
-            return False
-        finally:
-            self.executor.timeout_s = PATIENCE_S
 
     def _turns(self, name: str, case: TellingCase, step: ModuleDispatch) -> int:
         """How often the loops of an invocation may turn in a case, by how often they must for the bytes of now.
@@ -316,12 +306,17 @@ class Search:
         choices: np.ndarray,
         case: TellingCase,
         wanted: tuple[np.ndarray, ...],
+        patience: float = PATIENCE_S,
     ) -> list[int]:
         """The numbers of the choices with which a case has wanted bytes. RefsimError if the device hangs, say."""
         if refused(data := module.to_bytes()) is not None:
             raise self.modules[name].error("is not valid with edits")
         tries = Tries(name, data, choices, case.bound.call.device_defined(), wanted)
-        return self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
+        self.executor.timeout_s = patience
+        try:
+            return self.executor.try_edits(case.bound.call, case.bound.inputs, tries)
+        finally:
+            self.executor.timeout_s = PATIENCE_S
 
     def _check(
         self, found: RepairSearch, repair: FoundRepair, first: TellingCase, more: list[TellingCase]
