@@ -304,6 +304,31 @@ def test_what_is_exchanged_or_put_together_otherwise_is_valid(name: str, said: s
         assert tool() is None or refused(module.to_bytes()) is None, edit.said
 
 
+MACRO = """#version 450
+layout(local_size_x = 4) in;
+layout(set = 0, binding = 0) buffer Out { int out_words[]; };
+layout(set = 0, binding = 1) readonly buffer In { int in_words[]; };
+#define NEXT(AT) out_words[AT] = in_words[AT] - 7
+void main() {
+    const uint i = gl_GlobalInvocationID.x;
+    NEXT(2u * i);
+    NEXT(2u * i + 1u);
+}
+"""
+
+
+@needs_tools
+@pytest.mark.parametrize("options", [build.RELEASE, build.DEBUG])
+def test_what_a_macro_holds_is_edited_on_all_lines_that_use_it(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "macro.comp").write_text(MACRO)
+    code = Code(Module.parse(build.compiled(build.Module("m", "macro"), tmp_path, options, tmp_path), "m"))
+    found = [edit.changes for edit in next(parts(code)) if edit.said == '"+" in place of "-"']
+    lines = [[line.line for one in changes if (line := code.line(one.site))] for changes in found]
+    assert ([8, 9] in lines) == ("-g" in options), lines
+
+
 MATRIX = """#version 450
 layout(local_size_x = 4) in;
 layout(set = 0, binding = 0) buffer Out { float out_words[]; };

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -21,6 +22,7 @@ LONGEST = 40
 MERGES = (Op.SELECTION_MERGE, Op.LOOP_MERGE)
 #: Comparisons of whole numbers.
 COMPARED = range(172, 180)
+MACRO = re.compile(r"\b([A-Z][A-Z0-9_]{2,})\(")
 CHAINS = (Op.ACCESS_CHAIN, Op.IN_BOUNDS_ACCESS_CHAIN)
 
 
@@ -96,6 +98,11 @@ class Code:
 
     def line(self, site: Site) -> SourceLine | None:
         return None if self.lines is None else self.lines.places.get(site)
+
+    def macros(self, site: Site) -> tuple[str, ...]:
+        """The names in capitals that the source line calls: what a macro holds has the line that uses it."""
+        line = self.line(site)
+        return () if line is None or self.lines is None else tuple(MACRO.findall(self.lines.text(line)))
 
     # --- types and constants -------------------------------------------------------------------------------
 

@@ -138,15 +138,19 @@ def _runs(sites: list[Site]) -> Iterator[list[Site]]:
 def _groups(code: Code) -> Iterator[tuple[list[Site], int]]:
     """(Instructions that stem from the same piece of source, how much later than others they are tried).
 
-    Copies for other arguments are alike only in what they do themselves; further ones also in what they work on.
+    Copies for other arguments are alike only in what they do themselves; further ones also in what they work on. So are
+    those of a macro, on all lines that use it.
     """
     seen: set[tuple[Site, ...]] = set()
-    for depth, later in ((0, 0), (3, 1)):
+    for depth, later, of in ((0, 0, code.line), (3, 1, code.line), (0, 1, code.macros), (3, 1, code.macros)):
         alike: dict[object, list[Site]] = {}
         for site, row in code.sites():
             if row.op not in kinds.LEFT or row.op == Op.LOAD:
-                line = code.line(site)
-                alike.setdefault((line, *_shape(code, row, depth if line else depth + 2)), []).append(site)
+                piece = of(site)
+                if piece or of == code.line:
+                    alike.setdefault((piece, *_shape(code, row, depth if piece else depth + 2)), []).append(
+                        site
+                    )
         for group in alike.values():
             if tuple(group) not in seen:
                 seen.add(tuple(group))
