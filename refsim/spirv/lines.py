@@ -155,12 +155,15 @@ class Lines:
                 types.member_names.get((block.result, len(block.args) - 2), ""),
                 types.names.get(block.result, ""),
             ]
+        numbered = re.compile(rf"\b{number}\b")
         for name in filter(None, names):
-            both = re.compile(rf"\S.*\b{number}\b.*\b{re.escape(name)}\b")  # not inside of a function
+            named = re.compile(rf"\b{re.escape(name)}\b")
             for file, lines in texts.items():
-                for at, line in enumerate(lines, 1):
-                    if both.match(line):
-                        return SourceLine(file, at)
+                for place, line in enumerate(lines, 1):
+                    outside = line[:1].strip() and not line.startswith("//")  # of functions and comments
+                    at = numbered.search(line) if outside else None
+                    if at is not None and named.search(line, at.end()):
+                        return SourceLine(file, place)
         return None
 
     @cached_property

@@ -11,7 +11,7 @@ from refsim.modules.repair.draft import Change, Edit
 from refsim.spirv.instruction import Instruction
 from refsim.spirv.module import Section
 from refsim.spirv.opcodes import Decoration, Op
-from refsim.spirv.reflect import interface
+from refsim.spirv.reflect import MAX_BINDINGS, interface
 
 #: Members and components of one holder that are taken for one another.
 MOST_ALIKE = 24
@@ -62,11 +62,10 @@ def _declared(code: Code) -> Iterator[Edit]:
                 yield Edit(f"{said} {low} and {high} exchanged", 1, (), False, marks=changed)
     numbered = {mark: of for (kind, of), mark in marks.items() if kind == Decoration.BINDING}
     taken = {mark.args[-1] for mark in numbered}
-    for number in sorted({*range(max(taken, default=-1) + 2)} - taken):
+    names = code.types.names
+    for number in sorted({*range(min(max(taken, default=-1) + 2, MAX_BINDINGS))} - taken):
         for mark, of in numbered.items():
-            name = code.types.names.get(of) or code.types.names.get(
-                code.types.pointee(code.rows[of].type), ""
-            )
+            name = names.get(of) or names.get(code.types.pointee(code.rows[of].type), "")
             said = f"binding {number} in place of {mark.args[-1]}{name and f' for {name}'}"
             yield Edit(said, 1, (), False, marks=((mark, number),))
 
